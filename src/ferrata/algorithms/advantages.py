@@ -1,0 +1,84 @@
+"""Group-relative advantages (GRPO), and what kind of spread a group has.
+
+    group_advantages   rewards of one group -> advantages
+    GroupSpread        why a group gives a gradient or gives none
+    classify_group     rewards and verdicts of one group -> GroupSpread
+
+Shape legend: G = trajectories of the same task and the same initial state. Groups may differ in size: a statistic
+is always over the members of one group, one value per trajectory, however many turns or tokens it has.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class GroupSpread(enum.StrEnum):
+    """What the rewards of a group say. Only `MIXED` groups give a gradient."""
+
+    MIXED = "mixed"
+    """The rewards differ: some members did better than others."""
+    ALL_GOOD = "all_good"
+    """Equal rewards, every member succeeded: nothing left to learn from this task."""
+    ALL_BAD = "all_bad"
+    """Equal rewards, no member succeeded: the task is out of reach."""
+    CONSTANT = "constant"
+    """Equal rewards although the verdicts differ or are unknown: look at the reward."""
+    TOO_SMALL = "too_small"
+    """Fewer than two scored members: there is nothing to compare."""
+
+
+def group_advantages(rewards_G: Tensor, normalise: bool, spread_floor: float) -> Tensor:
+    """How much better each member of a group did than the group.
+
+    `A_i = (r_i - mean(r)) / std(r)` when `normalise` (GRPO, Shao et al. 2024, DeepSeekMath, section 4.1.2), else
+    `A_i = r_i - mean(r)` (Dr. GRPO, Liu et al. 2025). The standard deviation is that of the population (divisor G), so
+    that it exists for every size and `|A_i| <= sqrt(G - 1)` holds without a constant added to the divisor. A group
+    whose standard deviation is under `spread_floor` gets zeros: noise is never blown up to advantages of order one.
+
+    Args:
+        rewards_G: one finite reward per trajectory.
+        normalise: divide by the standard deviation.
+        spread_floor: smallest standard deviation that counts as a difference, in units of reward.
+
+    Returns:
+        (G,) advantages in float32 that sum to zero.
+    """
+    assert rewards_G.ndim == 1, "one reward per trajectory"
+    if not has_spread(rewards_G, spread_floor):
+        return torch.zeros(rewards_G.shape, dtype=torch.float32)
+    rewards_G = rewards_G.double()
+    centred_G = rewards_G - rewards_G.mean()
+    return (centred_G / _spread(rewards_G) if normalise else centred_G).float()
+
+
+def has_spread(rewards_G: Tensor, spread_floor: float) -> bool:
+    """True when a group has two or more members and their rewards really differ."""
+    return len(rewards_G) > 1 and float(_spread(rewards_G.double())) >= spread_floor
+
+
+def classify_group(rewards_G: Tensor, successes: Sequence[bool | None], spread_floor: float) -> GroupSpread:
+    """Say whether a group gives a gradient, and if not, why.
+
+    Args:
+        rewards_G: one finite reward per trajectory.
+        successes: the judge's verdict per trajectory; None when nobody knows.
+        spread_floor: as in `group_advantages`.
+    """
+    assert len(rewards_G) == len(successes), "one verdict per reward"
+    if len(successes) < 2:
+        return GroupSpread.TOO_SMALL
+    if has_spread(rewards_G, spread_floor):
+        return GroupSpread.MIXED
+    if all(success is True for success in successes):
+        return GroupSpread.ALL_GOOD
+    return GroupSpread.ALL_BAD if all(success is False for success in successes) else GroupSpread.CONSTANT
+
+
+def _spread(rewards_G: Tensor) -> Tensor:
+    """Standard deviation of the population: the root of the mean squared distance to the mean."""
+    return rewards_G.std(correction=0)

@@ -1,0 +1,140 @@
+"""`ferrata eval`: success of a policy on unseen tasks, in the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from ferrata.cli.live import percent
+from ferrata.envs.base import Environment
+from ferrata.errors import UsageError
+from ferrata.evaluation.evaluate import evaluate as evaluate_policy
+from ferrata.evaluation.results import EvaluationResult, Rate
+from ferrata.models.policy import load_policy
+from ferrata.recipe import Recipe
+from ferrata.rollout.collector import Collector
+from ferrata.rollout.worlds import make_env
+from ferrata.runs import RunFolder
+from ferrata.runs.folder import is_run
+from ferrata.sampling.local import LocalSampler
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured."""
+
+    policy: str
+    """A run folder, a policy folder, or a known model."""
+    env: str
+    tiers: tuple[int, ...]
+    tasks: int
+    seed: int
+    """Of the tasks."""
+    sampled: bool
+    """At the recipe's temperature instead of greedily."""
+
+
+def evaluate(request: Request, json_file: Path | None) -> None:
+    """Measure and print; `json_file` also gets the whole result. Raises UsageError for what cannot be measured."""
+    if json_file is not None:
+        _write(json_file, "")  # found out now, not after the work
+    result = measure(request)
+    Console().print(show(result))
+    if json_file is not None:
+        _write(json_file, msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
+
+
+def measure(request: Request) -> EvaluationResult:
+    """Play the tasks. A run's own budgets and rewards apply; elsewhere the defaults."""
+    recipe, folder = _source(request.policy)
+    env = make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
+    temperature = recipe.rollout.temperature if request.sampled else 0.0
+    with _collector(folder, request, recipe) as collector, _progress(request.tasks) as progress:
+        result, _ = evaluate_policy(
+            collector, env, tasks=request.tasks, seed=request.seed, temperature=temperature, progress=progress
+        )
+    env.close()
+    return result
+
+
+def _source(policy: str) -> tuple[Recipe, str]:
+    """The recipe to go by, and what `load_policy` takes: of an unfinished run, its newest checkpoint."""
+    path = Path(policy)
+    if not is_run(path):
+        return Recipe(name="evaluation"), policy
+    with RunFolder.open(path) as folder:
+        checkpoint = None if folder.policy.exists() else folder.checkpoints.latest()
+    if checkpoint is None:
+        return folder.recipe, policy
+    Console(stderr=True).print(f"{path} has not finished: evaluating its checkpoint {checkpoint.name}.", markup=False)
+    return folder.recipe, str(checkpoint.path / "policy")
+
+
+@contextmanager
+def _collector(folder: str, request: Request, recipe: Recipe) -> Iterator[Collector]:
+    def make() -> Environment:
+        return make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
+
+    policy = load_policy(folder)
+    at_once = min(recipe.rollout.episodes_at_once, request.tasks)
+    collector = Collector(LocalSampler(policy, at_once, recipe.rollout.max_tokens), make, policy.chat, recipe.rollout)
+    try:
+        yield collector
+    finally:
+        collector.close()
+
+
+@contextmanager
+def _progress(tasks: int) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr that goes away in the end."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task(f"Evaluating on {tasks} unseen tasks", total=tasks)
+        yield lambda over, asked: bar.update(shown, completed=over, total=asked)
+
+
+def show(result: EvaluationResult) -> RenderableType:
+    """Success by family and tier, and what else matters, as a table and a few lines."""
+    table = Table(title=Text(f"{result.env}: {result.n} unseen tasks, {result.decoding}"), title_justify="left")
+    table.add_column("tier", justify="right")
+    table.add_column("family", no_wrap=True)
+    for name in ("success", "95 % interval", "tasks"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in result.by_family:
+        table.add_row(str(row.tier), row.family, *_rate(row.success))
+    table.add_section()
+    for tier, rate in result.by_tier.items():
+        table.add_row(str(tier), "all", *_rate(rate))
+    table.add_row("", Text("all", "bold"), *(Text(cell, "bold green") for cell in _rate(result.success)))
+    return Group(table, *(Text(line) for line in _lines(result)))
+
+
+def _lines(result: EvaluationResult) -> list[str]:
+    stops = ", ".join(f"{name} {count}" for name, count in result.stops.items())
+    lines = [
+        f"invalid actions {percent(result.invalid.share)} of {result.invalid.n} turns",
+        f"turns {result.turns:.1f}, tokens {result.tokens:.0f}, reward {result.reward.value:+.2f} per episode",
+        f"stopped by: {stops}",
+        f"took {result.seconds:.1f} s",
+    ]
+    return (
+        [*lines, f"{result.unscored} episodes could not be judged and count as nothing"] if result.unscored else lines
+    )
+
+
+def _rate(rate: Rate) -> tuple[str, str, str]:
+    return percent(rate.share), f"[{100 * rate.low:.0f}, {100 * rate.high:.0f}]", str(rate.n)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"The result cannot be written to {path}: {error.strerror or error}.") from error

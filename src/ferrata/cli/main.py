@@ -1,0 +1,101 @@
+"""The commands of `ferrata`. Each parses, calls the library, prints; whatever fails ends in `cli.boundary`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ferrata.cli.boundary import BoundedCommands
+
+app = typer.Typer(
+    cls=BoundedCommands,
+    help="Train LLM agents to finish long tasks, and prove on unseen tasks that they got better.",
+    epilog="Begin with: ferrata train office-quickstart",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A recipe's name or .toml file; with --resume a run.")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, e.g. seed=1 rl.updates=40.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder [default: runs/RECIPE-TIME].")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its newest checkpoint.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would happen, and do nothing.")] = False,
+) -> None:
+    """Train a policy by a recipe, and write the report."""
+    from ferrata.cli import training
+
+    if dry_run:
+        training.describe(recipe, overrides or [], out, resume)
+    else:
+        training.train(recipe, overrides or [], out, resume)
+
+
+@app.command(name="eval")
+def evaluate(
+    policy: Annotated[str, typer.Argument(metavar="RUN_OR_POLICY", help="A run folder, a policy folder or a model.")],
+    env: Annotated[str, typer.Option(help="Environment: a name, or module:Class.")] = "office",
+    tier: Annotated[list[int] | None, typer.Option(help="Task tier; may repeat [default: 1 and 2].")] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="How many unseen tasks.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 7,
+    sampled: Annotated[bool, typer.Option("--sampled", help="Sample at temperature 1 instead of greedily.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Also write the whole result to this file.")] = None,
+) -> None:
+    """Measure success on unseen tasks, with intervals."""
+    from ferrata.cli import evaluating
+
+    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or (1, 2)), tasks, seed, sampled), json)
+
+
+@app.command()
+def replay(
+    run: Run,
+    trajectory: Annotated[
+        str | None, typer.Argument(metavar="TRAJECTORY", help="Its id; without one, all are listed.")
+    ] = None,
+) -> None:
+    """List stored trajectories, or read one turn by turn."""
+    from rich.console import Console
+
+    from ferrata.viewer.replay import show_list, show_trajectory
+
+    if trajectory is None:
+        show_list(Console(), run)
+    else:
+        show_trajectory(Console(), run, trajectory)
+
+
+@app.command()
+def report(run: Run) -> None:
+    """Write the report of a run: one HTML file."""
+    from ferrata.viewer.report import write_report
+
+    typer.echo(f"Report: {write_report(run)}")
+
+
+@app.command(name="check-env")
+def check_env(
+    name: Annotated[str, typer.Argument(metavar="NAME_OR_CLASS", help="An environment's name, or module:Class.")],
+) -> None:
+    """Check an environment's contract: judge, splits, budgets, hostile input."""
+    from ferrata.cli import checking
+
+    if not checking.check(name):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app()

@@ -1,0 +1,40 @@
+"""What a recipe amounts to, in numbers that a person can weigh before starting it."""
+
+from __future__ import annotations
+
+from ferrata.recipe import Recipe
+
+
+def plan(recipe: Recipe) -> list[tuple[str, str]]:
+    """Rows of (what, how much) for `--dry-run`. Token counts are upper bounds: most episodes end long before."""
+    rows = [("environment", f"{recipe.env.name}, tiers {', '.join(map(str, recipe.env.tiers))}")]
+    rows.append(("starts from", recipe.policy.model))
+    rows += _sft(recipe) if "sft" in recipe.stages else []
+    rows += _rl(recipe) if "rl" in recipe.stages else []
+    return [*rows, ("evaluation", _evaluation(recipe))]
+
+
+def _sft(recipe: Recipe) -> list[tuple[str, str]]:
+    section = recipe.sft
+    seen = section.updates * section.batch_size
+    return [("SFT", f"{section.updates:,} updates, {seen:,} draws from {section.demonstrations:,} demonstrations")]
+
+
+def _rl(recipe: Recipe) -> list[tuple[str, str]]:
+    section = recipe.rl
+    tasks = section.updates * section.tasks_per_update
+    episodes = tasks * section.group_size
+    steps = section.updates * section.epochs * section.minibatches
+    return [
+        ("RL", f"{section.updates:,} updates, {steps:,} optimizer steps"),
+        ("RL episodes", f"{episodes:,}: {tasks:,} tasks x {section.group_size} attempts"),
+        ("RL tokens", f"at most {episodes * recipe.rollout.max_tokens:,}"),
+    ]
+
+
+def _evaluation(recipe: Recipe) -> str:
+    section = recipe.evaluation
+    text = f"{section.tasks:,} unseen tasks after each stage"
+    if "rl" in recipe.stages:
+        text += f", {section.tasks_small:,} every {section.every:,} RL updates"
+    return text

@@ -1,0 +1,115 @@
+"""`ferrata train`: find the recipe and the folder, run the pipeline while a person watches, write the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ferrata.cli.live import LoggedView, make_view
+from ferrata.cli.plan import plan
+from ferrata.errors import FerrataError, Interrupted, RunFolderError, UsageError
+from ferrata.recipe import Recipe
+from ferrata.recipe_loading import dump_recipe, flatten, load_recipe
+from ferrata.runs import RunFolder, graceful_interrupts
+from ferrata.runs.folder import default_path, is_run, refuse_occupied
+
+
+def train(recipe_name: str, overrides: Sequence[str], out: Path | None, resume: bool) -> None:
+    """Train, or go on training, then write the report. Raises FerrataError, whose text is for the person."""
+    if resume:
+        _resume(resumed_path(recipe_name, out), recipe_name, overrides)
+    else:
+        _start(new_recipe(recipe_name, overrides), out)
+
+
+def _start(recipe: Recipe, out: Path | None) -> None:
+    with RunFolder.create(recipe, out) as folder:
+        try:
+            _run(folder, resume=False)
+        except UsageError:
+            # A model or environment that does not exist is found out here: leave no empty run behind.
+            folder.discard()
+            raise
+    _finish(folder)
+
+
+def _resume(path: Path, recipe_name: str, overrides: Sequence[str]) -> None:
+    with RunFolder.open(path, writing=True) as folder:
+        refuse_changes(folder.recipe, recipe_name, overrides, path)
+        _run(folder, resume=True)
+    _finish(folder)
+
+
+def describe(recipe_name: str, overrides: Sequence[str], out: Path | None, resume: bool) -> None:
+    """Print the resolved recipe, what it amounts to, and where it would be written. Changes nothing."""
+    if resume:
+        path = resumed_path(recipe_name, out)
+        with RunFolder.open(path) as folder:
+            recipe = folder.recipe
+        refuse_changes(recipe, recipe_name, overrides, path)
+    else:
+        recipe = new_recipe(recipe_name, overrides)
+        path = out or default_path(recipe)
+        refuse_occupied(path)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(dump_recipe(recipe))
+    for what, amount in [*plan(recipe), ("continues in" if resume else "would write to", str(path))]:
+        console.print(f"{what:<15} {amount}")
+
+
+def new_recipe(recipe_name: str, overrides: Sequence[str]) -> Recipe:
+    """The recipe of a new run."""
+    if is_run(Path(recipe_name)):
+        raise RunFolderError(f"{recipe_name} is a run folder: add --resume to continue it.")
+    return load_recipe(recipe_name, overrides)
+
+
+def resumed_path(recipe_name: str, out: Path | None) -> Path:
+    """The run folder that --resume means: --out, or the recipe argument when it is a folder."""
+    if out is not None:
+        return out
+    if recipe_name.endswith(".toml") or not (Path(recipe_name).exists() or "/" in recipe_name):
+        raise RunFolderError("--resume needs a run folder: ferrata train RUN --resume, or name it with --out.")
+    return Path(recipe_name)
+
+
+def refuse_changes(recipe: Recipe, recipe_name: str, overrides: Sequence[str], path: Path) -> None:
+    """A resumed run keeps its recipe: raise RunFolderError when what was asked for differs from it."""
+    source = str(path / "recipe.toml") if Path(recipe_name).is_dir() else recipe_name
+    kept, asked = flatten(recipe), flatten(load_recipe(source, overrides))
+    changed = [key for key in kept if kept[key] != asked[key]]
+    if changed:
+        key = changed[0]
+        raise RunFolderError(
+            f"{path} was started with {key} = {kept[key]}, not {asked[key]}: a resumed run keeps its recipe, "
+            "so leave that out, or start a new run."
+        )
+
+
+def _run(folder: RunFolder, resume: bool) -> None:
+    """Run the pipeline under a view, with Ctrl-C made graceful; failures are also written to the log."""
+    from ferrata.training import pipeline
+
+    view = LoggedView(make_view(Console(), f"Ferrata · {folder.recipe.name}"), folder.log)
+    view.message(f"Run folder: {folder.path}")
+    try:
+        with graceful_interrupts(view.message) as interrupts:
+            pipeline.run(folder.recipe, folder, view, interrupts, resume=resume)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"Stopped at once. Go on from the newest checkpoint with: ferrata train {folder.path} --resume"
+        ) from None
+    except FerrataError as error:
+        folder.log(f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        view.close()
+
+
+def _finish(folder: RunFolder) -> None:
+    from ferrata.viewer.report import write_report
+
+    print(f"Policy: {folder.policy}")
+    print(f"Report: {write_report(folder.path)}")

@@ -1,0 +1,52 @@
+"""Short and private observations (SPEC ENV-9): cut long text, summarise long results, mask personal data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MAX_CHARACTERS = 2000
+MAX_ROWS = 5
+
+_MAIL = re.compile(r"\b[\w.+-]+@([\w-]+(?:\.[\w-]+)+)")
+_CARD = re.compile(r"\b\d(?:[ -]?\d){12,18}\b")
+_PHONE = re.compile(r"(?<![\w.])\+?\d{1,3}(?:[ -]\(?\d{2,5}\)?){2,4}(?![\w.])")
+_IDENTITY = re.compile(r"\b\d{3}-\d{2}-\d{4}\b")
+
+
+def observation_text(text: str, own_domains: Sequence[str] = ()) -> str:
+    """`text` with personal data masked and everything after 2,000 characters replaced by a note.
+
+    Addresses in `own_domains` stay readable: colleagues are not strangers.
+    """
+    return shorten(mask(text, own_domains))
+
+
+def shorten(text: str, limit: int = MAX_CHARACTERS) -> str:
+    """Cut `text` to `limit` characters and say what was left out."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n... {len(text) - limit} of {len(text)} characters left out"
+
+
+def mask(text: str, own_domains: Sequence[str] = ()) -> str:
+    """Replace mail addresses, identity, card and phone numbers by [mail], [id], [card], [phone]."""
+    if "@" in text:
+        text = _MAIL.sub(lambda found: found[0] if found[1] in own_domains else "[mail]", text)
+    if sum(map(str.isdigit, text)) < 7:
+        return text
+    text = _IDENTITY.sub("[id]", text)
+    text = _CARD.sub("[card]", text)
+    return _PHONE.sub("[phone]", text)
+
+
+def rows_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A query result: one row as `column: value` lines, several as one line each, many as the first few."""
+    if not rows:
+        return "no rows"
+    if len(rows) == 1:
+        return "\n".join(f"{column}: {value}" for column, value in zip(columns, rows[0], strict=True))
+    lines = [" | ".join(f"{c}: {value}" for c, value in zip(columns, row, strict=True)) for row in rows[:MAX_ROWS]]
+    if len(rows) > MAX_ROWS:
+        lines.append(f"... {len(rows)} rows, the first {MAX_ROWS} shown")
+    return "\n".join(lines)

@@ -1,0 +1,133 @@
+"""Scripted office episodes: the solution of a task, its scripted failures, and flawed demonstrations.
+
+A demonstration follows the goal step by step. With some probability it makes procedural errors of the kind
+people make: it forgets to send the mail, stops half way, looks twice, forgets to confirm. It never copies a
+value wrongly and never states what it has not read: reinforcement learning can mend procedure, while copying
+must be learnt from examples.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from ferrata.envs.office.families import DONE, Goal
+from ferrata.envs.scripts import Script, call
+from ferrata.records import Task
+
+Step = tuple[str, str]
+"""(subgoal that the step reaches, text of the step)"""
+
+RATES = {
+    "forget_message": 0.6,
+    "forget_document": 0.2,
+    "stop_half_way": 0.25,
+    "say_done": 0.25,
+    "forget_to_confirm": 0.4,
+    "look_twice": 0.1,
+}
+"""How often each flaw occurs where it can, at an imperfection of 0.5. Forgetting the mail is the commonest choice,
+so that greedy decoding fails wherever a mail is asked for, until reinforcement learning finds out."""
+
+
+def solution(goal: Goal) -> list[Step]:
+    """The steps that reach a goal, in order."""
+    steps = [(lookup["subgoal"], _lookup(lookup)) for lookup in goal["lookups"]]
+    later = [(goal["answer"]["subgoal"], call("submit_result", answer=goal["answer"]["value"]))]
+    if "message" in goal:
+        later.insert(0, ("sent", _send(goal["message"])))
+    if "document" in goal:
+        written = call("edit_document", path=goal["document"]["path"], content=goal["document"]["value"])
+        later.insert(1 if "reply" in goal else 0, ("written", written))
+    first, text = later[0]
+    return [*steps, (first, _thought(goal) + text), *later[1:]]
+
+
+def _lookup(lookup: dict[str, Any]) -> str:
+    if "path" in lookup:
+        return call("read_file", path=lookup["path"])
+    return call("query_database", sql=f"SELECT {lookup['field']} FROM {lookup['table']} WHERE name = '{lookup['name']}'")
+
+
+def _send(message: dict[str, Any], confirm: bool = True) -> str:
+    arguments = {"to": message["to"], "subject": message["subject"], "body": message["value"]}
+    return call("send_message", **arguments, **({"confirm": True} if confirm else {}))
+
+
+def _thought(goal: Goal) -> str:
+    """The comparison said aloud before it decides: `310 < 429 `."""
+    if "levels" in goal:
+        left, right = goal["levels"]
+    elif goal.get("compare"):
+        left, right = (lookup["value"] for lookup in goal["lookups"])
+    else:
+        return ""
+    return f"{left} {'<' if int(left) < int(right) else '>'} {right} "
+
+
+# Scripted failures ----------------------------------------------------------------------------------------------
+
+
+def scripts(task: Task) -> list[Script]:
+    """One success, and a failure for each step that can be left out or done wrongly."""
+    steps = solution(task.world["goal"])
+    failures = [
+        Script(f"leaves out {subgoal}", tuple(text for name, text in steps if name != subgoal), False)
+        for subgoal, _ in steps[:-1]
+    ]
+    before = tuple(text for _, text in steps[:-1])
+    failures += [
+        Script("submits at once", (call("submit_result", answer=task.world["goal"]["answer"]["value"]),), False),
+        Script("submits a wrong answer", (*before, call("submit_result", answer="unknown")), False),
+        Script("never submits", before, False),
+    ]
+    return [Script("solves the task", tuple(text for _, text in steps), True), *failures]
+
+
+# Flawed demonstrations ------------------------------------------------------------------------------------------
+
+
+def demonstrate(task: Task, stream: random.Random, imperfection: float) -> list[str]:
+    """Texts of one demonstration. At `imperfection` 0 it is the solution; at 0.5 flaws come at their `RATES`."""
+    goal = task.world["goal"]
+
+    def happens(flaw: str) -> bool:
+        return stream.random() < RATES[flaw] * 2 * imperfection
+
+    if "message" in goal and happens("forget_message"):
+        goal = _without_message(goal)
+    if "document" in goal and happens("forget_document"):
+        goal = {part: value for part, value in goal.items() if part != "document"}
+    if _decides(goal) and happens("stop_half_way"):
+        goal = _stop_half_way(goal, stream)
+    if not {"message", "document"} & set(task.world["goal"]) and happens("say_done"):
+        goal = goal | {"answer": DONE}
+    steps = solution(goal)
+    if "message" in goal and happens("forget_to_confirm"):
+        at = [name for name, _ in steps].index("sent")
+        steps.insert(at, ("unconfirmed", _send(goal["message"], confirm=False)))
+    if happens("look_twice"):
+        steps.insert(0, steps[0])
+    return [text for _, text in steps]
+
+
+def _without_message(goal: Goal) -> Goal:
+    """The same goal for somebody who forgets the mail; without it there is no reply and no code to submit."""
+    answer = DONE if "reply" in goal else goal["answer"]
+    return {part: value for part, value in goal.items() if part not in ("message", "reply")} | {"answer": answer}
+
+
+def _decides(goal: Goal) -> bool:
+    """True for goals that decide between two values from two lookups."""
+    return len(goal["lookups"]) == 2 and ("levels" in goal or "compare" in goal)
+
+
+def _stop_half_way(goal: Goal, stream: random.Random) -> Goal:
+    """The same goal for somebody who decides after the first of two lookups, by guessing."""
+    part = "document" if "document" in goal else "message" if "message" in goal else "answer"
+    guess = stream.choice((goal[part]["value"], goal[part]["decoys"][0])) if goal[part]["decoys"] else "done"
+    guessed = {name: goal[name] | {"value": guess} for name in ("document", "message") if name in goal}
+    if part == "answer":
+        guessed["answer"] = goal["answer"] | {"value": guess}
+    kept = {name: value for name, value in goal.items() if name not in ("levels", "compare")}
+    return kept | guessed | {"lookups": goal["lookups"][:1]}

@@ -1,0 +1,104 @@
+"""One exception tree; each class says whose fault it was.
+
+    FerrataError                 base of everything that we raise on purpose
+    ├── UsageError               the person's input: one sentence, exit code 2, no traceback
+    │   ├── UnknownNameError     a name that is not in a table; carries the nearest known one
+    │   ├── RecipeError          a recipe key or value
+    │   ├── PolicyError          a folder that is not a policy, or a model that cannot be used
+    │   ├── RunFolderError       a run folder that is missing, foreign or in use
+    │   └── TaskError            task sets that overlap, or an environment that breaks its contract
+    ├── EnvironmentFault         the environment failed: never trained as the agent's failure
+    ├── JudgeFault               the judge failed: the episode is unscored
+    ├── RolloutFault             too many rollouts failed: stop the run loudly
+    ├── CheckpointError          a checkpoint could not be written or is torn
+    └── Interrupted              the person asked to stop; everything up to here is saved
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class FerrataError(Exception):
+    """Base class: `str(error)` is a complete sentence for a person."""
+
+    exit_code = 1
+
+
+class UsageError(FerrataError):
+    """What the person asked for cannot be done as asked."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """A name is not in a table of known names."""
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+        """Build the message: `kind` names the table, `known` its entries."""
+        return cls(f"Unknown {kind} '{name}'. {nearest(name, known)}")
+
+
+class RecipeError(UsageError):
+    """A recipe cannot be read, or a key or value in it is wrong."""
+
+
+class PolicyError(UsageError):
+    """A folder or name does not hold a usable policy."""
+
+
+class RunFolderError(UsageError):
+    """A run folder is missing, foreign, or not in the state that the command needs."""
+
+
+class TaskError(UsageError):
+    """Tasks break a promise: splits overlap, a judge contradicts its own proof."""
+
+
+class EnvironmentFault(FerrataError):
+    """The environment failed; the trajectory is dropped and counted, never trained."""
+
+
+class JudgeFault(FerrataError):
+    """The judge failed; the trajectory is unscored (`reward is None`)."""
+
+
+class RolloutFault(FerrataError):
+    """So many rollouts failed that going on would train on nothing."""
+
+
+class CheckpointError(FerrataError):
+    """A checkpoint could not be written, or what was found is not whole."""
+
+
+class Interrupted(FerrataError):
+    """The person interrupted the run after its state was saved."""
+
+    exit_code = 130
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return 'Did you mean ...?' for the nearest known name, else the list of known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean '{close[0]}'?"
+    return f"Known: {', '.join(names)}." if names else "None is known."
+
+
+@contextmanager
+def boundary(fault: type[FerrataError], doing: str) -> Iterator[None]:
+    """Turn any unexpected exception inside the block into `fault`, naming what was being done.
+
+    Our own errors pass through unchanged; KeyboardInterrupt and SystemExit are not exceptions
+    in this sense and pass as well.
+    """
+    try:
+        yield
+    except FerrataError:
+        raise
+    except Exception as error:
+        raise fault(f"While {doing}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,240 @@
+"""Reading and writing recipes.
+
+    load_recipe       a recipe that ships with the package, or a .toml file, with overrides `rl.updates=40`
+    shipped_recipes   names of those that ship
+    flatten           a recipe as dotted keys and values
+    dump_recipe       a recipe as TOML, every key with its meaning
+
+Whatever a person writes ends in a Recipe or in one sentence: RecipeError or UnknownNameError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from ferrata.errors import RecipeError, UnknownNameError, nearest
+from ferrata.recipe import Recipe, Section
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "greater_than": "a number greater than {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "less_than": "a number less than {lt:g}",
+    "less_than_equal": "a number of at most {le:g}",
+    "literal_error": "one of {expected}",
+    "too_short": "a list that is not empty",
+    "string_pattern_mismatch": "letters, digits, '-', '_' and '.', at most 80",
+}
+"""What to write instead, by pydantic's name for the fault."""
+
+
+def shipped_recipes() -> list[str]:
+    """Names of the recipes that ship with the package."""
+    return sorted(_shipped())
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Load a shipped recipe by name, or a .toml file, and apply overrides in order.
+
+    An override is `key=value` with a dotted key; the value is read as TOML, and as plain text where it is none.
+    Raises UnknownNameError for an unknown recipe, RecipeError for anything wrong inside one.
+    """
+    text = _read(name_or_path)
+    try:
+        content: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"Recipe {name_or_path} is not valid TOML: {error}.") from error
+    content.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(name_or_path).stem)[:80])
+    for key in _leaves(content):
+        _refuse_unknown(key)
+    for override in overrides:
+        _apply(content, override)
+    return _validated(content)
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The recipe as TOML: every key, its value, and its meaning as a comment. `load_recipe` reads it back."""
+    sections = [name for name in Recipe.model_fields if isinstance(getattr(recipe, name), Section)]
+    lines = _dump_keys(recipe, [name for name in Recipe.model_fields if name not in sections])
+    for name in sections:
+        section = getattr(recipe, name)
+        lines += ["", f"[{name}]", *_dump_keys(section, list(type(section).model_fields))]
+    return "\n".join(lines) + "\n"
+
+
+def flatten(recipe: Recipe) -> dict[str, Any]:
+    """Every dotted key with its value."""
+    flat: dict[str, Any] = {}
+    for name in Recipe.model_fields:
+        value = getattr(recipe, name)
+        if isinstance(value, Section):
+            flat |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields}
+        else:
+            flat[name] = value
+    return flat
+
+
+def known_keys() -> dict[str, FieldInfo]:
+    """Every key that a recipe can hold, dotted, with its field."""
+    keys: dict[str, FieldInfo] = {}
+    for name, field in Recipe.model_fields.items():
+        section = _section(field)
+        if section is None:
+            keys[name] = field
+        else:
+            keys |= {f"{name}.{inner}": inner_field for inner, inner_field in section.model_fields.items()}
+    return keys
+
+
+def _section(field: FieldInfo) -> type[Section] | None:
+    """The section class that a field holds, or None for a plain value."""
+    annotation = field.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+# Finding and reading ----------------------------------------------------------------------------------------
+
+
+def _shipped() -> dict[str, Traversable]:
+    folder = files("ferrata") / "recipes"
+    return {entry.name.removesuffix(".toml"): entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
+
+
+def _read(name_or_path: str) -> str:
+    """The text of a recipe file, or of a shipped recipe."""
+    shipped = _shipped()
+    if name_or_path in shipped:
+        return shipped[name_or_path].read_text(encoding="utf-8")
+    if not name_or_path.endswith(".toml"):
+        raise UnknownNameError.of("recipe", name_or_path, shipped)
+    try:
+        return Path(name_or_path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UnknownNameError(f"There is no recipe file {name_or_path}.") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RecipeError(f"Recipe file {name_or_path} cannot be read: {reason}.") from error
+
+
+# Overrides --------------------------------------------------------------------------------------------------
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    """Set one dotted key in the nested tables."""
+    key, equals, text = override.partition("=")
+    key = key.strip()
+    if not equals:
+        raise RecipeError(f"'{override}' is not an override: write KEY=VALUE, for example rl.updates=40.")
+    _refuse_unknown(key)
+    *tables, last = key.split(".")
+    for name in tables:
+        content = content.setdefault(name, {})
+        if not isinstance(content, dict):
+            raise RecipeError(f"'{name}' must be a table of keys, so '{key}' cannot be set.")
+    content[last] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """The text as a TOML value; as itself where it is none."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    # A text such as '1\nother = 2' is valid TOML, but no value.
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def _leaves(content: dict[str, Any]) -> Iterator[str]:
+    """Every dotted key that a recipe file sets. Sections are opened, values are not."""
+    for name, value in content.items():
+        if isinstance(value, dict) and value:
+            yield from (f"{name}.{key}" for key in value)
+        elif value != {} or name not in Recipe.model_fields:
+            yield name
+
+
+def _refuse_unknown(key: str) -> None:
+    known = known_keys()
+    if key in known:
+        return
+    sections = sorted({name.partition(".")[0] for name in known if "." in name})
+    if key in sections:
+        example = next(name for name in known if name.startswith(f"{key}."))
+        raise RecipeError(f"'{key}' is a section: set a key inside it, for example '{example}'.")
+    hint = nearest(key, known)
+    if not hint.startswith("Did you mean"):
+        hint = f"Known sections: {', '.join(sections)}; --dry-run prints every key."
+    raise RecipeError(f"Unknown key '{key}'. {hint}")
+
+
+# Values -----------------------------------------------------------------------------------------------------
+
+
+def _validated(content: dict[str, Any]) -> Recipe:
+    """The checked recipe. Goes through JSON because a strict check then still takes a list for a tuple."""
+    try:
+        return Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
+    except ValidationError as error:
+        raise RecipeError(_sentence(error.errors()[0])) from error
+    except (ValueError, RecursionError) as error:
+        raise RecipeError("A value in the recipe is too large or too deeply nested.") from error
+
+
+def _sentence(fault: ErrorDetails) -> str:
+    """Key, value and what is expected there, in one sentence."""
+    key = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "missing":
+        return f"Key '{key}' is missing."
+    if not key:
+        return "A value in the recipe is too large, too deeply nested, or not valid text."
+    expected = _EXPECTED.get(fault["type"])
+    if expected is None:
+        return f"Wrong value for '{key}': {fault['msg']}."
+    shown = _shortened(_toml(fault["input"]))
+    return f"Wrong value for '{key}': {shown}; expected {expected.format(**fault.get('ctx', {}))}."
+
+
+def _shortened(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+# Writing ----------------------------------------------------------------------------------------------------
+
+
+def _dump_keys(section: Section, names: Sequence[str]) -> list[str]:
+    fields = type(section).model_fields
+    return [_dump_key(name, getattr(section, name), fields[name].description) for name in names]
+
+
+def _dump_key(name: str, value: Any, meaning: str | None) -> str:
+    line = f"{name} = {_toml(value)}"
+    return f"{line}  # {' '.join(meaning.split())}" if meaning else line
+
+
+def _toml(value: Any) -> str:
+    """One value as TOML."""
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for the one control character that JSON lets stand.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml(key)} = {_toml(item)}' for key, item in value.items())}}}"
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,268 @@
+"""Many episodes at once through one sampler, without lock-step: an episode goes on as soon as its turn is sampled,
+and a waiting one joins as soon as a slot is free.
+
+    Collector.collect(requests) -> Collection: groups in the order asked for, and what it cost
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from ferrata.envs.base import Environment
+from ferrata.errors import RolloutFault
+from ferrata.models.chat import Chat
+from ferrata.recipe import RolloutSection
+from ferrata.records import Group, Task, Trajectory
+from ferrata.rollout.episode import Episode
+from ferrata.sampling.protocol import Completion, Sampler
+from ferrata.seeds import derive
+
+RETRIES = 1
+"""How often an episode that failed through no fault of the agent is played again from its start."""
+
+
+@dataclass
+class CollectionStats:
+    """What one collection did. `asked == played + sum(dropped.values())`."""
+
+    asked: int = 0
+    """Episodes asked for."""
+    played: int = 0
+    """Episodes that say something about the agent."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """The others, by stop reason; their trajectories have `success` None and `reward` None."""
+    retried: int = 0
+    """Episodes that were begun again after a failure; they are counted once above."""
+    turns: int = 0
+    """Turns of the episodes that were kept or dropped."""
+    tokens_sampled: int = 0
+    tokens_read: int = 0
+    """Tokens of openings and observations."""
+    sampling_seconds: float = 0.0
+    """Wall time inside the sampler."""
+    environment_seconds: float = 0.0
+    """Wall time inside environments."""
+    seconds: float = 0.0
+    """Wall time of the whole collection."""
+
+
+@dataclass
+class Collection:
+    """Groups in the order they were asked for, and what they cost."""
+
+    groups: list[Group]
+    stats: CollectionStats
+
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        """All trajectories, group after group."""
+        return [trajectory for group in self.groups for trajectory in group.trajectories]
+
+
+Progress = Callable[[int, int], None]
+"""Told (episodes over, episodes asked for)."""
+
+
+class _Place(NamedTuple):
+    """Which episode of a collection."""
+
+    group: int
+    member: int
+    attempt: int = 0
+
+
+class Collector:
+    """Plays groups of episodes. Keeps its environments from one collection to the next; `close` it in the end.
+
+    Args:
+        sampler: samples the turns.
+        make_env: makes one environment; called once for each episode that runs at the same time.
+        chat: how conversations become token ids.
+        budgets: of an episode, and how many run at once.
+    """
+
+    def __init__(
+        self, sampler: Sampler, make_env: Callable[[], Environment], chat: Chat, budgets: RolloutSection
+    ) -> None:
+        self.sampler = sampler
+        self.chat = chat
+        self.budgets = budgets
+        self._make_env = make_env
+        self._idle: list[Environment] = []
+
+    def collect(
+        self,
+        requests: Sequence[tuple[Task, int]],
+        seed: int,
+        path: Sequence[str | int] = ("sampling",),
+        temperature: float | None = None,
+        progress: Progress | None = None,
+    ) -> Collection:
+        """Play every task as often as asked.
+
+        Args:
+            requests: tasks, each with the number of its episodes.
+            seed, path: member m of group g samples with the seed `derive(seed, *path, g, m)`.
+            temperature: the recipe's when None; 0.0 is greedy.
+            progress: told after every episode.
+
+        Raises:
+            RolloutFault: more than `budgets.max_fault_share` of the episodes were dropped.
+        """
+        with _Collecting(self, requests, seed, path, temperature, progress) as collecting:
+            return collecting.run()
+
+    def close(self) -> None:
+        """Close all environments; they are made afresh when needed."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def take_environment(self) -> Environment:
+        """An idle environment, or a new one."""
+        return self._idle.pop() if self._idle else self._make_env()
+
+    def give_back(self, env: Environment, broken: bool) -> None:
+        """Keep an environment for the next episode; a broken one is closed."""
+        if not broken:
+            self._idle.append(env)
+            return
+        # What fails while a broken environment is closed tells nothing that its failure has not told.
+        with suppress(Exception):
+            env.close()
+
+
+class _Collecting:
+    """One collection under way."""
+
+    def __init__(
+        self,
+        owner: Collector,
+        requests: Sequence[tuple[Task, int]],
+        seed: int,
+        path: Sequence[str | int],
+        temperature: float | None,
+        progress: Progress | None,
+    ) -> None:
+        self._owner, self._sampler, self._requests = owner, owner.sampler, requests
+        self._seed, self._path = seed, path
+        self._temperature = owner.budgets.temperature if temperature is None else temperature
+        self._progress = progress
+        self._waiting = deque(
+            _Place(group, member) for group, (_, count) in enumerate(requests) for member in range(count)
+        )
+        self._running: dict[int, tuple[_Place, Episode]] = {}
+        self._over: dict[tuple[int, int], Trajectory] = {}
+        self._next_key = 0
+        self._last_fault = ""
+        self.stats = CollectionStats(asked=len(self._waiting))
+
+    def run(self) -> Collection:
+        """Play until every episode is over."""
+        started = time.perf_counter()
+        while self._waiting or self._running:
+            while self._waiting and self._room():
+                self._begin(self._waiting.popleft())
+            before = time.perf_counter()
+            completions = self._sampler.advance()
+            self.stats.sampling_seconds += time.perf_counter() - before
+            for completion in completions:
+                self._receive(completion)
+        self.stats.seconds = time.perf_counter() - started
+        return Collection(self._groups(), self.stats)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """After an interruption or a failure, leave neither open episodes nor open environments behind."""
+        for key, (_, episode) in self._running.items():
+            self._sampler.close(key)
+            self._owner.give_back(episode.env, broken=True)
+        self._running.clear()
+        if error is not None:
+            self._owner.close()
+
+    def _room(self) -> bool:
+        return self._sampler.free > 0 and len(self._running) < self._owner.budgets.episodes_at_once
+
+    def _begin(self, place: _Place) -> None:
+        """Start an episode; a fault while it begins ends it at once."""
+        seed = derive(self._seed, *self._path, place.group, place.member)
+        task = self._requests[place.group][0]
+        owner, sampler = self._owner, self._sampler
+        episode = Episode(
+            owner.take_environment(),
+            task,
+            owner.chat,
+            owner.budgets,
+            sampler.max_length,
+            seed=seed,
+            temperature=self._temperature,
+            version=sampler.version,
+        )
+        key, self._next_key = self._next_key, self._next_key + 1
+        self._running[key] = (place, episode)
+        sampler.open(key, seed, self._temperature)
+        self._go_on(key, episode.begin())
+
+    def _receive(self, completion: Completion) -> None:
+        _, episode = self._running[completion.key]
+        self.stats.tokens_sampled += len(completion.token_ids)
+        self.stats.turns += 1
+        self._go_on(completion.key, episode.receive(completion))
+
+    def _go_on(self, key: int, ids: list[int] | None) -> None:
+        """Hand the next ids to the sampler, or finish the episode."""
+        place, episode = self._running[key]
+        if ids is not None:
+            self.stats.tokens_read += len(ids)
+            # The budget was taken after the ids were appended: what is left is for the turn.
+            self._sampler.submit(key, ids, episode.max_new_tokens)
+            return
+        del self._running[key]
+        self._sampler.close(key)
+        self._owner.give_back(episode.env, broken=bool(episode.fault))
+        self.stats.environment_seconds += episode.environment_seconds
+        self._finish(place, episode)
+
+    def _finish(self, place: _Place, episode: Episode) -> None:
+        """Keep the trajectory, or play the episode again when something else than the agent failed."""
+        if episode.fault:
+            self._last_fault = episode.fault
+            if place.attempt < RETRIES:
+                self.stats.retried += 1
+                self._waiting.append(place._replace(attempt=place.attempt + 1))
+                return
+        trajectory = episode.trajectory()
+        self._over[place.group, place.member] = trajectory
+        if trajectory.success is None:
+            self.stats.dropped[trajectory.stop.value] += 1
+            self._refuse_too_many_faults()
+        else:
+            self.stats.played += 1
+        if self._progress is not None:
+            self._progress(len(self._over), self.stats.asked)
+
+    def _refuse_too_many_faults(self) -> None:
+        dropped, asked = sum(self.stats.dropped.values()), self.stats.asked
+        if dropped > self._owner.budgets.max_fault_share * asked:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in self.stats.dropped.items())
+            cause = f" The last failure: {self._last_fault}" if self._last_fault else ""
+            raise RolloutFault(
+                f"{dropped} of {asked} episodes had to be dropped ({reasons}), more than rollout.max_fault_share = "
+                f"{self._owner.budgets.max_fault_share:.0%} allows.{cause}"
+            )
+
+    def _groups(self) -> list[Group]:
+        return [
+            Group(task, [self._over[group, member] for member in range(count)])
+            for group, (task, count) in enumerate(self._requests)
+        ]

@@ -1,0 +1,1 @@
+"""Task sets: splits and the proof that they do not overlap."""

@@ -1,0 +1,388 @@
+"""The recipe of the small base model that ships with the package: `python -m ferrata.training.base_model`.
+
+    train             the whole recipe: corpus -> batches -> steps -> policy folder
+    new_model         the architecture, about 1.2 million weights
+    Batches           packs exchanges into rows without waste
+    Muon              orthogonalised momentum for the matrices, in fp32
+    exact_by_skill    share of answers that greedy decoding would get right, by skill
+
+The number of steps is fixed, not the minutes, so the same seed gives the same model; `--minutes` merely sets the
+number of steps by the pace measured on the reference machine. Only the agent's answers carry loss.
+
+Shapes: B rows, T tokens of a row, N answer tokens of a batch, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from ferrata import models
+from ferrata.models.tokenizer import ACT, CHAT, END, PAD, RESULT, TASK, build_tokenizer, padded_size
+from ferrata.seeds import derive
+from ferrata.training import base_corpus
+from ferrata.training.base_corpus import Exchange
+
+ROW = 160
+"""Tokens of a row: one to five exchanges."""
+
+ROWS = 24
+"""Rows of a batch."""
+
+STEPS_PER_MINUTE = 60
+"""Pace of one thread of the reference machine (AMD Zen 3)."""
+
+IGNORED = -100
+
+Body = Callable[..., Any]
+"""The layers of a model: ids to hidden states."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Peak learning rates; both warm up, then fall linearly to zero at the last step."""
+
+    muon: float = 0.02
+    """For the matrices inside the layers."""
+
+    adam: float = 0.004
+    """For embeddings and norms."""
+
+    warmup: int = 60
+    """Steps."""
+
+    def share(self, step: int, steps: int) -> float:
+        """Share of the peak at a step in [0, steps)."""
+        return min(1.0, (step + 1) / self.warmup) * (1.0 - step / steps)
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def new_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer of the base model; unknown special strings inside text stay plain text."""
+    tokenizer = build_tokenizer(*base_corpus.vocabulary())
+    tokenizer.split_special_tokens = True
+    return tokenizer
+
+
+def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A freshly drawn model: five layers of width 128 with full heads."""
+    config = LlamaConfig(
+        vocab_size=padded_size(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=1024,
+        rope_parameters={"rope_type": "default", "rope_theta": 300.0},
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.convert_tokens_to_ids(PAD),
+        eos_token_id=tokenizer.convert_tokens_to_ids(END),
+        bos_token_id=None,
+        attn_implementation="sdpa",
+    )
+    return LlamaForCausalLM(config)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An exchange as tokens."""
+
+    skill: str
+    """Key of base_corpus.SKILLS."""
+
+    ids: list[int]
+    """Token ids of the whole conversation."""
+
+    answers: list[tuple[int, int]]
+    """Half-open spans of `ids` that the agent wrote, each with its end token."""
+
+
+def encode(exchange: Exchange, tokenizer: PreTrainedTokenizerFast) -> Encoded:
+    """Render an exchange as the chat of CHAT does: a role token before each turn, an end token after each answer."""
+    roles = {"task": TASK, "result": RESULT, "act": ACT}
+    ids: list[int] = []
+    answers: list[tuple[int, int]] = []
+    for role, text in exchange.turns:
+        ids.append(_id(tokenizer, roles[role]))
+        start = len(ids)
+        ids += tokenizer.backend_tokenizer.encode(text).ids
+        if role == "act":
+            ids.append(_id(tokenizer, END))
+            answers.append((start, len(ids)))
+    return Encoded(exchange.skill, ids, answers)
+
+
+def _id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+    index = tokenizer.backend_tokenizer.token_to_id(token)
+    assert isinstance(index, int)
+    return index
+
+
+class Batches:
+    """Endless batches of packed rows: (ids_BT, labels_BT), labels IGNORED outside answers.
+
+    Several conversations share a row, one after the other; each is a distraction for the next. Rows are filled with
+    the longest waiting exchange that still fits.
+    """
+
+    def __init__(self, seed: int, tokenizer: PreTrainedTokenizerFast, rows: int = ROWS, row: int = ROW) -> None:
+        self._exchanges = base_corpus.examples(seed)
+        self._tokenizer, self._rows, self._row = tokenizer, rows, row
+        self._waiting: list[Encoded] = []
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield collate([self._fill() for _ in range(self._rows)], self._row, _id(self._tokenizer, PAD))
+
+    def _fill(self) -> list[Encoded]:
+        chosen: list[Encoded] = []
+        left = self._row
+        while True:
+            self._refill()
+            at = next((i for i, waiting in enumerate(self._waiting) if len(waiting.ids) <= left), None)
+            if at is None:
+                return chosen
+            chosen.append(self._waiting.pop(at))
+            left -= len(chosen[-1].ids)
+
+    def _refill(self) -> None:
+        while len(self._waiting) < 24:
+            encoded = encode(next(self._exchanges), self._tokenizer)
+            if len(encoded.ids) <= self._row:
+                self._waiting.append(encoded)
+
+
+def collate(rows: Sequence[Sequence[Encoded]], length: int, pad: int) -> tuple[Tensor, Tensor]:
+    """Rows of exchanges as (ids_BT, labels_BT), padded on the right."""
+    ids_BT = torch.full((len(rows), length), pad)
+    labels_BT = torch.full((len(rows), length), IGNORED)
+    for b, row in enumerate(rows):
+        offset = 0
+        for encoded in row:
+            tokens = torch.tensor(encoded.ids)
+            ids_BT[b, offset : offset + len(tokens)] = tokens
+            for start, stop in encoded.answers:
+                labels_BT[b, offset + start : offset + stop] = tokens[start:stop]
+            offset += len(tokens)
+    return ids_BT, labels_BT
+
+
+# --- learning --------------------------------------------------------------------------------------------------------
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose matrix is replaced by its nearest orthogonal one (Jordan et al., 2024), in fp32.
+
+    The implementation of torch computes in bf16, which many CPUs only emulate. Matrices of one shape are
+    orthogonalised together.
+    """
+
+    def __init__(self, matrices: Sequence[Tensor], lr: float, momentum: float = 0.95) -> None:
+        super().__init__(matrices, {"lr": lr, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update of every matrix that has a gradient."""
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for matrix in group["params"]:
+                by_shape[matrix.shape].append(matrix)
+            for shape, matrices in by_shape.items():
+                updates = orthogonalised(torch.stack([self._momentum(m, group["momentum"]) for m in matrices]))
+                scale = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
+                torch._foreach_add_(matrices, list(updates), alpha=-scale)
+
+    def _momentum(self, matrix: Tensor, momentum: float) -> Tensor:
+        """Nesterov momentum of the gradient."""
+        assert matrix.grad is not None
+        state = self.state[matrix]
+        buffer = state.setdefault("momentum", torch.zeros_like(matrix))
+        buffer.lerp_(matrix.grad, 1 - momentum)
+        return matrix.grad.lerp(buffer, momentum)
+
+
+def orthogonalised(matrices_KMN: Tensor, iterations: int = 5) -> Tensor:
+    """Each matrix with its singular values moved close to one, by a quintic Newton-Schulz iteration."""
+    tall = matrices_KMN.shape[1] > matrices_KMN.shape[2]
+    x = matrices_KMN.mT if tall else matrices_KMN
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+    return x.mT if tall else x
+
+
+def optimizers(model: LlamaForCausalLM, rates: Rates) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for embeddings and norms. Each remembers its peak rate."""
+    inside = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
+    outside = [p for name, p in model.named_parameters() if not (p.ndim == 2 and ".layers." in name)]
+    made = [Muon(inside, rates.muon), torch.optim.AdamW(outside, rates.adam, betas=(0.9, 0.95), weight_decay=0.0)]
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+    return made
+
+
+def answer_loss(model: LlamaForCausalLM, body: Body, ids_BT: Tensor, labels_BT: Tensor) -> Tensor:
+    """Mean cross-entropy of an answer token, in nats. Other positions cost no logits.
+
+    Args:
+        body: `model.model`, or a compiled version of it.
+    """
+    hidden_BTD = body(input_ids=ids_BT, use_cache=False).last_hidden_state
+    answers_BT = labels_BT[:, 1:] != IGNORED
+    logits_NV = model.lm_head(hidden_BTD[:, :-1][answers_BT])
+    return functional.cross_entropy(logits_NV, labels_BT[:, 1:][answers_BT])
+
+
+def update(
+    model: LlamaForCausalLM, body: Body, makers: Sequence[torch.optim.Optimizer], batch: tuple[Tensor, Tensor]
+) -> float:
+    """One step on one batch; returns the loss before it."""
+    loss = answer_loss(model, body, *batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in makers:
+        optimizer.step()
+        optimizer.zero_grad()
+    return float(loss.detach())
+
+
+# --- validation ------------------------------------------------------------------------------------------------------
+
+
+def validation_set(seed: int, tokenizer: PreTrainedTokenizerFast, each: int = 32) -> list[Encoded]:
+    """`each` exchanges of every skill, from a stream that training never sees."""
+    counts: dict[str, int] = defaultdict(int)
+    chosen = []
+    for exchange in base_corpus.examples(derive(seed, "validation")):
+        counts[exchange.skill] += 1
+        if counts[exchange.skill] <= each:
+            chosen.append(encode(exchange, tokenizer))
+        if len(chosen) == each * len(base_corpus.SKILLS):
+            return chosen
+    raise AssertionError("the stream of examples is endless")
+
+
+@torch.no_grad()
+def exact_by_skill(model: LlamaForCausalLM, examples: Sequence[Encoded], pad: int) -> dict[str, float]:
+    """Share of answers whose every token is the model's first choice, given the true history."""
+    right: dict[str, list[bool]] = defaultdict(list)
+    ordered = sorted(examples, key=lambda encoded: len(encoded.ids))
+    for first in range(0, len(ordered), 64):
+        chunk = ordered[first : first + 64]
+        ids_BT, _ = collate([[encoded] for encoded in chunk], len(chunk[-1].ids), pad)
+        choices_BT = model(input_ids=ids_BT, use_cache=False).logits.argmax(-1)
+        for b, encoded in enumerate(chunk):
+            for start, stop in encoded.answers:
+                right[encoded.skill].append(choices_BT[b, start - 1 : stop - 1].tolist() == encoded.ids[start:stop])
+    return {skill: sum(right[skill]) / len(right[skill]) for skill in base_corpus.SKILLS}
+
+
+# --- the recipe ------------------------------------------------------------------------------------------------------
+
+
+def train(out: Path, steps: int, seed: int, rates: Rates, compiled: bool) -> dict[str, float]:
+    """Train for a fixed number of steps and write the policy folder, now and then on the way and at the end.
+
+    Args:
+        compiled: use torch.compile, a fifth faster where a C++ compiler is at hand.
+
+    Returns:
+        The share of exact answers by skill at the end.
+    """
+    torch.manual_seed(derive(seed, "weights"))
+    tokenizer = new_tokenizer()
+    model = new_model(tokenizer)
+    body: Body = torch.compile(model.model) if compiled else model.model
+    makers = optimizers(model, rates)
+    held_out = validation_set(seed, tokenizer)
+    batches = iter(Batches(derive(seed, "training"), tokenizer))
+    log = _Log(steps, every_seconds=150.0)
+    exact: dict[str, float] = {}
+    for step in range(steps):
+        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in makers):
+            group["lr"] = group["peak"] * rates.share(step, steps)
+        log.add(update(model, body, makers, next(batches)))
+        if log.due(step) or step == steps - 1:
+            exact = exact_by_skill(model, held_out, _id(tokenizer, PAD))
+            log.show(step, exact)
+            save(out, model, tokenizer, {"steps": step + 1, "of": steps, "seed": seed, "exact": exact})
+    return exact
+
+
+class _Log:
+    """Prints loss, pace and accuracy every few minutes."""
+
+    def __init__(self, steps: int, every_seconds: float) -> None:
+        self._steps, self._every = steps, every_seconds
+        self._started = self._shown = time.monotonic()
+        self._losses: list[float] = []
+
+    def add(self, loss: float) -> None:
+        self._losses.append(loss)
+        if len(self._losses) % 50 == 0:
+            print(f"loss {sum(self._losses[-50:]) / 50:.3f}", flush=True)
+
+    def due(self, step: int) -> bool:
+        return time.monotonic() - self._shown > self._every
+
+    def show(self, step: int, exact: dict[str, float]) -> None:
+        seconds = time.monotonic() - self._started
+        pace = (step + 1) / seconds
+        print(f"step {step + 1}/{self._steps}  {seconds / 60:.1f} min, {(self._steps - step - 1) / pace / 60:.1f} left  "
+              f"{pace * ROW * ROWS:.0f} tokens/s  loss {sum(self._losses[-20:]) / len(self._losses[-20:]):.3f}  "
+              f"exact {sum(exact.values()) / len(exact):.3f}")  # fmt: skip
+        print("  " + ", ".join(f"{skill} {share:.2f}" for skill, share in exact.items()), flush=True)
+        self._shown = time.monotonic()
+
+
+def save(out: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, training: dict[str, Any]) -> None:
+    """Write the policy folder. Each file is replaced whole, so a reader never sees half a file."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".base-") as scratch:
+        model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        Path(scratch, "ferrata.json").write_text(json.dumps({"chat": CHAT, "training": training}, indent=2) + "\n")
+        for file in sorted(Path(scratch).iterdir()):
+            os.replace(file, out / file.name)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Train the base model that ships with Ferrata.")
+    parser.add_argument("--minutes", type=float, default=40, help="budget on the reference machine; fixes the steps")
+    parser.add_argument("--out", type=Path, default=Path(next(iter(models.__path__)), "base"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
+    parser.add_argument("--muon", type=float, default=Rates.muon)
+    parser.add_argument("--adam", type=float, default=Rates.adam)
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(chosen.threads)
+    rates = Rates(muon=chosen.muon, adam=chosen.adam)
+    train(chosen.out, round(chosen.minutes * STEPS_PER_MINUTE), chosen.seed, rates, chosen.compile)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The reinforcement-learning loop: collect, prepare, update, publish; record, evaluate, checkpoint.
+
+From the command to the gradient it is four calls:
+
+    cli.train -> pipeline.run -> rl.run -> learner.update -> loss.backward()
+"""
+
+from __future__ import annotations
+
+from ferrata.learning.learner import Learner
+from ferrata.learning.preparation import prepare
+from ferrata.models.policy import load_policy, save_policy
+from ferrata.records import Task
+from ferrata.rollout.collector import Collection
+from ferrata.seeds import stream
+from ferrata.training.measures import measure_groups, measure_work
+from ferrata.training.saving import Position, restore, save
+from ferrata.training.session import Session
+
+
+def run(session: Session, position: Position | None) -> None:
+    """Improve the policy for `rl.updates` rounds, then evaluate it on unseen tasks."""
+    recipe, section = session.recipe, session.recipe.rl
+    learner = make_learner(session, position)
+    session.view.stage("rl", section.updates)
+    for update in range(position.step + 1 if position else 1, section.updates + 1):
+        collection = session.collector.collect(draw_groups(session, update), recipe.seed, ("rl", "sampling", update))
+        examples, spread = prepare(collection.groups, section)
+        learned = learner.update(examples, stream(recipe.seed, "rl", "shuffle", update))
+        session.publish()
+        record(session, update, collection, {**spread, **learned})
+        if update % recipe.evaluation.every == 0 and update < section.updates:
+            session.evaluate_small("rl", update)
+        if session.interrupts.requested or update % recipe.run.checkpoint_every == 0:
+            save(session, "rl", update, learner)
+            session.stop_if_asked()
+    session.evaluate_fully("rl", section.updates)
+    save(session, "rl", section.updates, learner)
+
+
+def draw_groups(session: Session, update: int) -> list[tuple[Task, int]]:
+    """Fresh training tasks, each to be tried by a group of episodes."""
+    section = session.recipe.rl
+    return [(task, section.group_size) for task in session.draw_tasks(section.tasks_per_update, "rl", "tasks", update)]
+
+
+def make_learner(session: Session, position: Position | None) -> Learner:
+    """The learner, with the policy that RL started from as its frozen reference where KL is asked for."""
+    section, reference = session.recipe.rl, None
+    if section.kl > 0:
+        folder = session.folder.path / "reference"
+        if position is None:
+            save_policy(session.policy, folder)
+        reference = load_policy(folder).model
+    learner = Learner(session.policy.model, section, reference)
+    if position:
+        restore(learner, position)
+    return learner
+
+
+def record(session: Session, update: int, collection: Collection, learned: dict[str, float]) -> None:
+    """Store and show the numbers of one update, and keep a few groups to read."""
+    metrics = {**measure_groups(collection.groups), **measure_work(collection.stats), **learned}
+    store = session.folder.store
+    store.add_metrics("rl", update, metrics)
+    for group in collection.groups[: session.recipe.run.store_groups]:
+        store.add_trajectories("rl", update, "train", group.trajectories)
+    session.view.progress(update, metrics)

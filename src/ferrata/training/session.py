@@ -1,0 +1,93 @@
+"""What all stages of one run share: the policy that learns, the collector that plays, where it is recorded."""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+
+from ferrata.envs.base import Environment
+from ferrata.errors import Interrupted
+from ferrata.evaluation.evaluate import evaluate
+from ferrata.evaluation.results import EvaluationResult
+from ferrata.models.policy import load_policy
+from ferrata.recipe import Recipe
+from ferrata.records import Task, Trajectory
+from ferrata.rewards import RewardSpec
+from ferrata.rollout.collector import Collector
+from ferrata.rollout.worlds import make_env
+from ferrata.runs import RunFolder
+from ferrata.runs.interrupt import Interrupts
+from ferrata.runs.view import RunView, Score
+from ferrata.sampling.local import LocalSampler
+from ferrata.seeds import derive
+from ferrata.tasks.splits import refuse_overlap
+
+
+class Session:
+    """One run under way. Raises UsageError at once for what a person got wrong in the recipe."""
+
+    def __init__(self, recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts) -> None:
+        if recipe.policy.threads:
+            torch.set_num_threads(recipe.policy.threads)
+        self.recipe, self.folder, self.view, self.interrupts = recipe, folder, view, interrupts
+        self.rewards = RewardSpec(recipe.rewards)
+        self.env = self._make_env()
+        self.unseen = self.env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed)
+        """The tasks of the full evaluation; training tasks are checked against them."""
+        self.policy = load_policy(recipe.policy.model)
+        self.sampler = LocalSampler(self.policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens)
+        self.collector = Collector(self.sampler, self._make_env, self.policy.chat, recipe.rollout)
+
+    def draw_tasks(self, n: int, *path: str | int) -> list[Task]:
+        """`n` training tasks of the stream named by `path`; TaskError if one stands in the evaluation set."""
+        tasks = self.env.tasks("train", n, seed=derive(self.recipe.seed, *path))
+        refuse_overlap(tasks, self.unseen)
+        self.rewards.check_dominance(tasks)
+        return tasks
+
+    def publish(self) -> None:
+        """Hand the policy's new weights to the sampler."""
+        self.sampler.publish(self.sampler.version + 1)
+
+    def evaluate_small(self, stage: str, step: int) -> EvaluationResult:
+        """Greedy success on the smaller set of unseen tasks."""
+        result, _ = self._evaluate(stage, step, "small", "greedy", self.recipe.evaluation.tasks_small)
+        return result
+
+    def evaluate_fully(self, stage: str, step: int) -> EvaluationResult:
+        """Greedy and sampled success on all unseen tasks; stores the greedy trajectories, returns the sampled result."""
+        _, trajectories = self._evaluate(stage, step, "full", "greedy", self.recipe.evaluation.tasks)
+        self.folder.store.add_trajectories(stage, step, "eval", trajectories)
+        sampled, _ = self._evaluate(stage, step, "full", "sampled", self.recipe.evaluation.tasks)
+        return sampled
+
+    def last_sampled(self) -> EvaluationResult | None:
+        """The newest full evaluation with sampling; None when there was none."""
+        stored = [entry for entry in self.folder.store.evaluations(kind="full") if entry.name == "sampled"]
+        return msgspec.convert(stored[-1].content, EvaluationResult, strict=False) if stored else None
+
+    def stop_if_asked(self) -> None:
+        """Raise Interrupted when the person asked to stop. Call it right after a checkpoint."""
+        if self.interrupts.requested:
+            raise Interrupted(f"Stopped; everything is saved. Go on with: ferrata train {self.folder.path} --resume")
+
+    def close(self) -> None:
+        """Close all environments."""
+        self.env.close()
+        self.collector.close()
+
+    def _make_env(self) -> Environment:
+        return make_env(self.recipe.env.name, tiers=self.recipe.env.tiers, rewards=self.recipe.rewards)
+
+    def _evaluate(
+        self, stage: str, step: int, kind: str, decoding: str, n: int
+    ) -> tuple[EvaluationResult, list[Trajectory]]:
+        temperature = 0.0 if decoding == "greedy" else self.recipe.rollout.temperature
+        seed = self.recipe.evaluation.seed
+        result, trajectories = evaluate(self.collector, self.env, tasks=n, seed=seed, temperature=temperature)
+        content = msgspec.to_builtins(result, str_keys=True)
+        self.folder.store.add_evaluation(stage, step, kind, decoding, content)
+        self.folder.store.add_metrics(stage, step, {f"time/evaluation_{kind}_{decoding}": result.seconds})
+        rate, tiers = result.success, {f"tier {tier}": rate.share for tier, rate in result.by_tier.items()}
+        self.view.evaluation(step, Score(f"unseen tasks, {decoding}", rate.share, rate.low, rate.high, rate.n, tiers))
+        return result, trajectories
