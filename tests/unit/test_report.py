@@ -25,7 +25,7 @@ from ferrata.viewer.report import render_report, verdict, write_report
 from ferrata.viewer.story import Story, reproduce_command, tell
 
 MakeTrajectory = Callable[..., Trajectory]
-VOID = {"meta", "link", "br", "rect", "line", "circle", "polyline", "polygon", "img", "input"}
+VOID = {"meta", "link", "br", "img"}
 
 
 class Page(HTMLParser):
@@ -120,9 +120,9 @@ def test_a_finished_run_tells_the_whole_story(run: Path, evaluated: Callable[...
     assert "On 12 unseen tasks, greedy success rose from 33% (14–61) after SFT to 92% (65–99) after RL." in html
     assert "7 were gained and 0 lost: more than noise (exact McNemar test, p = 0.016)" in html
     assert "What this report cannot say" not in html
-    for heading in ("By family", "Why episodes ended", "Where the time went", "Groups with and without spread",
-                    "The same task before and after", "The resolved recipe", "ferrata train office-quickstart"):  # fmt: skip
-        assert heading in html, heading
+    headings = ["By family", "Why episodes ended", "Where the time went", "Groups with and without spread"]
+    headings += ["The same task before and after", "The resolved recipe", "ferrata train office-quickstart"]
+    assert [heading for heading in headings if heading not in html] == []
     assert html.count("A typical success") == html.count("A typical failure") == 1
 
 
@@ -135,12 +135,14 @@ def test_the_curve_takes_the_largest_greedy_evaluation_of_each_update(
     assert curve == [(0, 4, 12), (10, 8, 12), (20, 11, 12)]
 
 
-def test_before_and_after_is_the_same_task(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:
-    _fill(run, evaluated)
+def test_before_and_after_is_a_task_that_was_gained(run: Path, make_trajectory: MakeTrajectory) -> None:
+    clumsy = make_trajectory(0, True, turns=40, invalid=40)  # its return rises more, but it succeeded before
+    _add(run, "sft", 1, "full", [clumsy, make_trajectory(1, False), make_trajectory(2, False, invalid=1)])
+    _add(run, "rl", 20, "full", [make_trajectory(key, True) for key in range(3)])
     pair = _story(run).before_after
     assert pair is not None
     before, after = (card.trajectory for card in pair)
-    assert before.task.fingerprint == after.task.fingerprint
+    assert before.task.fingerprint == after.task.fingerprint == make_trajectory(2).task.fingerprint
     assert (before.success, after.success) == (False, True)
 
 
@@ -229,6 +231,7 @@ def test_what_a_model_wrote_cannot_act(run: Path, make_trajectory: MakeTrajector
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "{{ 7*7 }}" in html
     assert "\x1b" not in html
+    assert "⟨ESC⟩[2J" in html
 
 
 def test_the_page_asks_nobody_for_anything(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:
@@ -265,13 +268,15 @@ def test_the_same_story_gives_the_same_bytes(run: Path, evaluated: Callable[...,
 
 def test_a_failed_write_leaves_the_old_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = write_report(run)
+    with RunFolder.open(run) as folder:
+        folder.store.add_note("rl", 1, "alarm", "a newer story")
     before, files = report.read_text(), sorted(os.listdir(run))
 
     def refuse(source: object, target: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ferrata.viewer.report.os.replace", refuse)
-    with pytest.raises(RunFolderError, match="cannot be written.*No space left"):
+    with pytest.raises(RunFolderError, match=r"cannot be written.*No space left"):
         write_report(run)
     assert report.read_text() == before
     assert sorted(os.listdir(run)) == files

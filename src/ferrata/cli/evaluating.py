@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ class Request:
 
 def evaluate(request: Request, json_file: Path | None) -> None:
     """Measure and print; `json_file` also gets the whole result. Raises UsageError for what cannot be measured."""
-    if json_file is not None:
-        _write(json_file, "")  # found out now, not after the work
+    if json_file is not None and not os.access(json_file if json_file.exists() else json_file.parent, os.W_OK):
+        raise UsageError(f"The result cannot be written to {json_file}.")  # said now, not after the work
     result = measure(request)
     Console().print(show(result))
     if json_file is not None:

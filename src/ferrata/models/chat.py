@@ -202,7 +202,9 @@ def _token_id(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any], r
     name = settings.get(role)
     known = tokenizer.get_added_vocab()
     if not isinstance(name, str) or name not in known:
-        raise PolicyError(f"ferrata.json: chat.{role} is {name!r}, which is no special token of the policy's tokenizer.")
+        raise PolicyError(
+            f"ferrata.json: chat.{role} is {name!r}, which is no special token of the policy's tokenizer."
+        )
     return int(known[name])
 
 

@@ -1,7 +1,7 @@
 """Loading and saving policies: an ordinary transformers folder, plus ferrata.json when it marks roles by tokens.
 
-    load_policy   'base', 'smollm2-135m', a run folder, or any local folder of a causal language model
-    save_policy   a folder that transformers can load; whole or not there
+load_policy   'base', 'smollm2-135m', a run folder, or any local folder of a causal language model
+save_policy   a folder that transformers can load; whole or not there
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def _write(policy: Policy, folder: Path) -> None:
 def _policy_folder(path: Path) -> Path:
     """The folder that holds the model: `path` itself, or what a run made below it."""
     if not path.is_dir():
-        raise PolicyError(f"There is no policy '{path}': not a folder, and not a known name. {nearest(str(path), NAMES)}")
+        raise PolicyError(
+            f"There is no policy '{path}': not a folder, and not a known name. {nearest(str(path), NAMES)}"
+        )
     if (path / "config.json").is_file():
         return path
     if (path / "policy" / "config.json").is_file():

@@ -47,6 +47,7 @@ def build_tokenizer(
 
     Raises:
         ValueError: a piece is empty, or contains an ASCII digit (numbers have their own rule).
+
     """
     pieces = tuple(dict.fromkeys((*phrases, *syllables, *words)))
     for piece in pieces:

@@ -202,11 +202,10 @@ def _reading_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: P
     rows, _, most, longest = visible.shape
     heads, dim = query_MHD.shape[1:]
     padded = query_MHD.new_zeros(rows * most, heads, dim).index_copy_(0, packing.padded_index, query_MHD)
-    group = heads // key.shape[1]
-    keys, values = (
-        store[:, :, :longest].index_select(0, packing.reading_slots).repeat_interleave(group, dim=1)
-        for store in (key, value)
-    )
+    keys, values = (store[:, :, :longest].index_select(0, packing.reading_slots) for store in (key, value))
+    if heads != key.shape[1]:
+        group = heads // key.shape[1]
+        keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
     mixed = scaled_dot_product_attention(
         padded.view(rows, most, heads, dim).transpose(1, 2), keys, values, attn_mask=visible, scale=scale
     )

@@ -110,14 +110,14 @@ def _names(stream: random.Random, count: int) -> list[str]:
     while len(drawn) < count:
         name = _name(stream)
         if stream.random() < 0.25:
-            name = drawn[0][:-len(_second(drawn[0]))] + _second(name)
+            name = drawn[0][: -len(_second(drawn[0]))] + _second(name)
         if name not in drawn and not language.reserved(name):
             drawn.append(name)
     return drawn
 
 
 def _second(name: str) -> str:
-    return next(name[len(first):] for first in FIRST_SYLLABLES if name.startswith(first) and name != first)
+    return next(name[len(first) :] for first in FIRST_SYLLABLES if name.startswith(first) and name != first)
 
 
 def _number(stream: random.Random) -> str:
@@ -164,9 +164,8 @@ def _json(record: dict[str, str]) -> str:
 
 
 def _question(stream: random.Random, key: str) -> str:
-    return stream.choice(("{}", "{}?", "the {} please", "what is the {}", "give the {}", "show {}", "now the {}")).format(
-        key
-    )
+    shapes = ("{}", "{}?", "the {} please", "what is the {}", "give the {}", "show {}", "now the {}")
+    return stream.choice(shapes).format(key)
 
 
 def _place(stream: random.Random, name: str) -> str:
@@ -206,7 +205,7 @@ def _about_list(stream: random.Random, items: list[str], separator: str) -> tupl
 
 def _symbols(stream: random.Random) -> Turns:
     """Pieces in random order, to be repeated: they are symbols here, without meaning."""
-    pieces = stream.choices(phrases(), k=stream.randint(2, 6)) + [_name(stream)]
+    pieces = [*stream.choices(phrases(), k=stream.randint(2, 6)), _name(stream)]
     stream.shuffle(pieces)
     text = "".join(pieces)
     return [("task", f"repeat\n{text}"), ("act", text)]
@@ -276,11 +275,13 @@ def _slots(stream: random.Random) -> Turns:
     """A sentence gives names their roles; forms ask for each role."""
     where, writer, reader = _names(stream, 3)
     value = _number(stream)
-    facts = [f"notes/{where}.txt", f"reports/{writer}.md", f"{reader}{MAIL_DOMAIN}", f"the {stream.choice(NUMBER_FIELDS)} {value}"]
+    named = f"the {stream.choice(NUMBER_FIELDS)} {value}"
+    facts = [f"notes/{where}.txt", f"reports/{writer}.md", f"{reader}{MAIL_DOMAIN}", named]
     stream.shuffle(facts)
     joined = stream.choice((", ", " and ", "\n", " ")).join(facts)
     asks = {
-        "path": f"notes/{where}.txt", "report": f"reports/{writer}.md", "mail": f"{reader}{MAIL_DOMAIN}", "value": value,
+        "path": f"notes/{where}.txt", "report": f"reports/{writer}.md", "mail": f"{reader}{MAIL_DOMAIN}",
+        "value": value,
         '{"path": "notes/_"}': f'{{"path": "notes/{where}.txt"}}',
         '{"to": "_"}': f'{{"to": "{reader}{MAIL_DOMAIN}"}}',
         '{"report": "_", "content": "_"}': f'{{"report": "reports/{writer}.md", "content": "{value}"}}',
@@ -317,7 +318,8 @@ def _table(stream: random.Random) -> Turns:
             questions.append(f"who has {field} {rows[name][field]}")
             answers.append(name)
         else:
-            questions.append(stream.choice(("{f} of {n}", "{n} {f}", "the {f} of {n} please", "{n}, {f}?")).format(f=field, n=name))
+            shapes = ("{f} of {n}", "{n} {f}", "the {f} of {n} please", "{n}, {f}?")
+            questions.append(stream.choice(shapes).format(f=field, n=name))
             answers.append(rows[name][field])
     return _interview(_show_rows(stream, rows, fields), questions, answers)
 
@@ -356,7 +358,8 @@ def _sql(stream: random.Random) -> Turns:
     )
     query = f"SELECT {', '.join(keys)} FROM {table} WHERE name = '{name}'"
     row = record if stream.random() < 0.4 else {key: record[key] for key in keys}
-    return [("task", wanted), ("act", query), ("result", _show(stream, row)), ("act", ", ".join(record[k] for k in keys))]
+    values = ", ".join(record[key] for key in keys)
+    return [("task", wanted), ("act", query), ("result", _show(stream, row)), ("act", values)]
 
 
 # --- two hops --------------------------------------------------------------------------------------------------------
@@ -372,9 +375,9 @@ def _hops_in_turns(stream: random.Random) -> Turns:
     name = _name(stream)
     first = _record(stream, _with(stream, pointer))
     second = _record(stream, _with(stream, field))
-    task = stream.choice(("{f} of the {p} of {n}", "{n}: {p}, then {f}", "who is {p} of {n}, give the {f} of that name"))
-    shapes = ("{}", "notes/{}.txt", "name = '{}'")
-    shape = stream.choice(shapes)
+    tasks = ("{f} of the {p} of {n}", "{n}: {p}, then {f}", "who is {p} of {n}, give the {f} of that name")
+    task = stream.choice(tasks)
+    shape = stream.choice(("{}", "notes/{}.txt", "name = '{}'"))
     return [
         ("task", task.format(f=field, p=pointer, n=shape.format(name))),
         ("act", shape.format(name)), ("result", _show(stream, first)),
@@ -476,7 +479,8 @@ def _levels(stream: random.Random) -> Turns:
 
 def _add(stream: random.Random) -> Turns:
     """Small sums, none of whose numbers is reserved."""
-    questions, answers = [], []
+    questions: list[str] = []
+    answers: list[str] = []
     while len(questions) < 3:
         first, second = stream.randrange(1, 100), stream.randrange(1, 10)
         if not any(language.reserved(str(n)) for n in (first, second, first + second)):

@@ -224,7 +224,7 @@ class Muon(torch.optim.Optimizer):
 def orthogonalised(matrices_KMN: Tensor, iterations: int = 5) -> Tensor:
     """Each matrix with its singular values moved close to one, by a quintic Newton-Schulz iteration."""
     tall = matrices_KMN.shape[1] > matrices_KMN.shape[2]
-    x = matrices_KMN.mT if tall else matrices_KMN
+    x: Tensor = matrices_KMN.mT if tall else matrices_KMN
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(iterations):
         gram = x @ x.mT
@@ -246,12 +246,11 @@ def optimizers(model: LlamaForCausalLM, rates: Rates) -> list[torch.optim.Optimi
 def answer_loss(model: LlamaForCausalLM, body: Body, ids_BT: Tensor, labels_BT: Tensor) -> Tensor:
     """Mean cross-entropy of an answer token, in nats. Other positions cost no logits.
 
-    Args:
-        body: `model.model`, or a compiled version of it.
+    `body` is `model.model`, or a compiled version of it.
     """
     hidden_BTD = body(input_ids=ids_BT, use_cache=False).last_hidden_state
     answers_BT = labels_BT[:, 1:] != IGNORED
-    logits_NV = model.lm_head(hidden_BTD[:, :-1][answers_BT])
+    logits_NV: Tensor = model.lm_head(hidden_BTD[:, :-1][answers_BT])
     return functional.cross_entropy(logits_NV, labels_BT[:, 1:][answers_BT])
 
 
@@ -305,11 +304,8 @@ def exact_by_skill(model: LlamaForCausalLM, examples: Sequence[Encoded], pad: in
 def train(out: Path, steps: int, seed: int, rates: Rates, compiled: bool) -> dict[str, float]:
     """Train for a fixed number of steps and write the policy folder, now and then on the way and at the end.
 
-    Args:
-        compiled: use torch.compile, a fifth faster where a C++ compiler is at hand.
-
-    Returns:
-        The share of exact answers by skill at the end.
+    Returns the share of exact answers by skill at the end. `compiled` turns torch.compile on, a fifth faster where a
+    C++ compiler is at hand.
     """
     torch.manual_seed(derive(seed, "weights"))
     tokenizer = new_tokenizer()
@@ -349,10 +345,10 @@ class _Log:
 
     def show(self, step: int, exact: dict[str, float]) -> None:
         seconds = time.monotonic() - self._started
-        pace = (step + 1) / seconds
-        print(f"step {step + 1}/{self._steps}  {seconds / 60:.1f} min, {(self._steps - step - 1) / pace / 60:.1f} left  "
-              f"{pace * ROW * ROWS:.0f} tokens/s  loss {sum(self._losses[-20:]) / len(self._losses[-20:]):.3f}  "
-              f"exact {sum(exact.values()) / len(exact):.3f}")  # fmt: skip
+        pace, recent = (step + 1) / seconds, self._losses[-20:]
+        print(f"step {step + 1}/{self._steps}  {seconds / 60:.1f} min, {(self._steps - step - 1) / pace / 60:.1f} left"
+              f"  {pace * ROW * ROWS:.0f} tokens/s  loss {sum(recent) / len(recent):.3f}"
+              f"  exact {sum(exact.values()) / len(exact):.3f}")  # fmt: skip
         print("  " + ", ".join(f"{skill} {share:.2f}" for skill, share in exact.items()), flush=True)
         self._shown = time.monotonic()
 

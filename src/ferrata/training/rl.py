@@ -8,7 +8,7 @@ From the command to the gradient it is four calls:
 from __future__ import annotations
 
 from ferrata.learning.learner import Learner
-from ferrata.learning.preparation import prepare
+from ferrata.learning.preparation import prepare_grpo
 from ferrata.models.policy import load_policy, save_policy
 from ferrata.records import Task
 from ferrata.rollout.collector import Collection
@@ -25,7 +25,7 @@ def run(session: Session, position: Position | None) -> None:
     session.view.stage("rl", section.updates)
     for update in range(position.step + 1 if position else 1, section.updates + 1):
         collection = session.collector.collect(draw_groups(session, update), recipe.seed, ("rl", "sampling", update))
-        examples, spread = prepare(collection.groups, section)
+        examples, spread = prepare_grpo(collection.groups, section)
         learned = learner.update(examples, stream(recipe.seed, "rl", "shuffle", update))
         session.publish()
         record(session, update, collection, {**spread, **learned})

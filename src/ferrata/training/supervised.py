@@ -57,4 +57,4 @@ def demonstration(env: Environment, chat: Chat, task: Task, texts: Sequence[str]
             break
         read = chat.following(result.observation.text, closed=True)
         ids, mask = ids + read, mask + [False] * len(read)
-    return Example(ids, mask)
+    return Example.demonstration(ids, mask)

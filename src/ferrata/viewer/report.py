@@ -41,7 +41,10 @@ def write_report(run_path: Path) -> Path:
 
 
 def render_report(story: Story) -> str:
-    """The whole page. The same story gives the same bytes."""
+    """The whole page. The same story gives the same bytes.
+
+    One pass over the finished page makes control characters visible, so no place that shows a model's text is missed.
+    """
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -50,14 +53,13 @@ def render_report(story: Story) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "visible": visible,
         "event": describe_event,
         "signed": signed,
         "share": figures.share,
         "interval": figures.interval,
     }
-    environment.globals |= {"split_action": split_action, "tone": event_tone, "duration": figures.duration}
-    return environment.get_template("report.html.j2").render(_page(story))
+    environment.globals |= {"split_action": split_action, "tone": event_tone}
+    return visible(environment.get_template("report.html.j2").render(_page(story)))
 
 
 def _page(story: Story) -> dict[str, Any]:

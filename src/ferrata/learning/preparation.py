@@ -1,0 +1,89 @@
+"""From groups of trajectories to examples with advantages; whatever is left out is counted with its reason.
+
+    prepare_grpo      groups -> examples and metrics
+    untrained_reason  why a trajectory cannot be trained, or None
+
+Every trajectory ends as an example or under one `rl/dropped_*` reason, and every group as trained or under one
+`rl/groups_*` kind: the counts add up to `rl/trajectories` and `rl/groups`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import torch
+
+from ferrata.algorithms.advantages import GroupSpread, classify_group
+from ferrata.algorithms.table import advantage
+from ferrata.learning.batch import Example
+from ferrata.recipe import RlSection
+from ferrata.records import Group, Trajectory
+
+REASONS = ("faulty", "unscored", "not_finite", "greedy", "no_sampled_tokens", "no_spread")
+"""Why a trajectory is not trained, in the order in which it is checked."""
+
+
+def prepare_grpo(groups: list[Group], section: RlSection) -> tuple[list[Example], dict[str, float]]:
+    """Give every sampled token of a trajectory the advantage of the trajectory within its group.
+
+    Args:
+        groups: trajectories of the same task from the same initial state; sizes may differ.
+        section: which advantage, `normalise`, `spread_floor`.
+
+    Returns:
+        The examples of the groups whose rewards differ, and counts of everything, `rl/`-named.
+    """
+    examples: list[Example] = []
+    dropped: Counter[str] = Counter()
+    kinds: Counter[GroupSpread] = Counter()
+    for group in groups:
+        reasons = [untrained_reason(trajectory) for trajectory in group.trajectories]
+        dropped.update(reason for reason in reasons if reason is not None)
+        usable = [t for t, reason in zip(group.trajectories, reasons, strict=True) if reason is None]
+        kind = _kind(usable, section)
+        kinds[kind] += 1
+        if kind is GroupSpread.MIXED:
+            examples += _examples(usable, section)
+        else:
+            dropped["no_spread"] += len(usable)
+    return examples, _metrics(groups, examples, dropped, kinds)
+
+
+def untrained_reason(trajectory: Trajectory) -> str | None:
+    """Why this trajectory cannot be trained whatever its group, or None when it can."""
+    if trajectory.stop.faulty:
+        return "faulty"
+    if trajectory.reward is None:
+        return "unscored"
+    if not math.isfinite(trajectory.reward):
+        return "not_finite"
+    if trajectory.temperature <= 0.0:
+        return "greedy"
+    return None if any(trajectory.loss_mask) else "no_sampled_tokens"
+
+
+def _rewards(trajectories: list[Trajectory]) -> torch.Tensor:
+    """Rewards (G,) in double precision: equal rewards stay equal."""
+    return torch.tensor([t.reward for t in trajectories], dtype=torch.float64)
+
+
+def _kind(trajectories: list[Trajectory], section: RlSection) -> GroupSpread:
+    return classify_group(_rewards(trajectories), [t.success for t in trajectories], section.spread_floor)
+
+
+def _examples(trajectories: list[Trajectory], section: RlSection) -> list[Example]:
+    advantages_G = advantage(section.algorithm)(_rewards(trajectories), section.normalise, section.spread_floor)
+    return [Example.of(t, float(value)) for t, value in zip(trajectories, advantages_G, strict=True)]
+
+
+def _metrics(
+    groups: list[Group], examples: list[Example], dropped: Counter[str], kinds: Counter[GroupSpread]
+) -> dict[str, float]:
+    metrics = {
+        "rl/groups": float(len(groups)),
+        "rl/trajectories": float(sum(len(group.trajectories) for group in groups)),
+        "rl/trajectories_trained": float(len(examples)),
+    }
+    metrics |= {f"rl/groups_{kind}": float(kinds[kind]) for kind in GroupSpread}
+    return metrics | {f"rl/dropped_{reason}": float(dropped[reason]) for reason in REASONS}
