@@ -101,6 +101,8 @@ class SftSection(Section):
     """Scripted episodes to draw from."""
     batch_size: Positive = 32
     """Demonstrations per step."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """'muon' steps the matrices by orthogonalised momentum, and everything else by AdamW."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     warmup: Share = 0.05
@@ -119,6 +121,8 @@ class RlSection(Section):
     tasks_per_update: Positive = 16
     group_size: Annotated[int, Field(ge=2)] = 8
     """Episodes of the same task from the same initial state."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """As in `sft`."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     epochs: Positive = 1

@@ -146,7 +146,7 @@ def test_dry_run_prints_the_recipe_and_what_it_means_and_writes_nothing(tmp_path
     assert result.exit_code == 0
     assert "updates = 7  #" in result.stdout
     assert "RL episodes     56: 14 tasks x 4 attempts" in result.stdout
-    assert "RL tokens       at most 28,672" in result.stdout
+    assert "RL tokens       at most 11,200" in result.stdout
     assert f"would write to  {tmp_path / 'run'}" in result.stdout
     assert pipeline.calls == []
     assert list(tmp_path.iterdir()) == []

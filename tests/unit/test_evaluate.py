@@ -78,6 +78,11 @@ def test_a_share_of_nothing_is_not_a_number(make_trajectory: MakeTrajectory) -> 
     assert (result.success.low, result.success.high) == (0.0, 1.0)
 
 
+def test_an_episode_without_a_verdict_is_unscored(make_trajectory: MakeTrajectory) -> None:
+    result = summarise([make_trajectory(0, True), make_trajectory(1, None, stop=StopReason.SUBMITTED)])
+    assert (result.scored, result.unscored, result.success.count) == (1, 1, 1)
+
+
 def test_result_survives_json(mixed: list[Trajectory]) -> None:
     result = summarise(mixed, seed=7, seconds=1.5, versions={"rewards": "abc"})
     assert decode(json.loads(json.dumps(encode(result)))) == result

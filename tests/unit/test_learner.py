@@ -37,20 +37,19 @@ def trajectory(reward: float | None, success: bool | None = None, **changes: obj
         "task": TASK, "turns": [], "token_ids": [1, 2, 3], "loss_mask": [False, True, True],
         "logprobs": [0.0, -1.0, -2.0], "stop": StopReason.COMPLETED, "success": success, "reward": reward,
     }  # fmt: skip
-    return Trajectory(**(fields | changes))  # type: ignore[arg-type]
+    return Trajectory(**(fields | changes))
 
 
 def sampled(model: LlamaForCausalLM, stream: random.Random, count: int = 32) -> list[Example]:
     """Sample two tokens after a prompt of one; the advantage counts the wanted token, less the mean."""
-    drawn = []
-    for _ in range(count):
-        ids, logprobs = [1], [0.0]
-        for _ in range(2):
-            with torch.no_grad():
-                distribution = model(input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(dim=-1)
-            ids.append(stream.choices(range(VOCABULARY), distribution.exp().tolist())[0])
-            logprobs.append(distribution[ids[-1]].item())
-        drawn.append((ids, logprobs))
+    ids_by_row, logprobs_by_row = [[1] for _ in range(count)], [[0.0] for _ in range(count)]
+    for _ in range(2):
+        with torch.no_grad():
+            rows = model(input_ids=torch.tensor(ids_by_row)).logits[:, -1].log_softmax(dim=-1)
+        for ids, logprobs, row in zip(ids_by_row, logprobs_by_row, rows, strict=True):
+            ids.append(stream.choices(range(VOCABULARY), row.exp().tolist())[0])
+            logprobs.append(row[ids[-1]].item())
+    drawn = list(zip(ids_by_row, logprobs_by_row, strict=True))
     scores = [float(ids[1:].count(WANTED)) for ids, _ in drawn]
     mean = sum(scores) / count
     return [Example(i, [False, True, True], p, s - mean) for (i, p), s in zip(drawn, scores, strict=True)]
@@ -254,7 +253,7 @@ def test_the_gradient_is_clipped_to_its_norm() -> None:
     optimizer = build_optimizer(model, 1.0)
     model.weight.grad = torch.tensor([[30.0, 40.0]])
     seen: list[float] = []
-    optimizer.step = lambda: seen.append(float(model.weight.grad.norm()))  # type: ignore[method-assign, union-attr]
+    optimizer.step = lambda: seen.append(float(model.weight.grad.norm()))
     assert guarded_step(optimizer, max_grad_norm=1.0) == pytest.approx(50.0)
     assert seen == [pytest.approx(1.0, rel=1e-5)]
     assert model.weight.grad is None

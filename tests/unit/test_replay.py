@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -116,6 +116,7 @@ def test_an_empty_run_and_no_run(run: Path, tmp_path: Path) -> None:
         _printed(show_list, tmp_path / "nowhere")
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_visible_text_is_printable_and_keeps_what_was_printable(text: str) -> None:
     shown = visible(text)
@@ -125,6 +126,7 @@ def test_visible_text_is_printable_and_keeps_what_was_printable(text: str) -> No
         assert shown == text
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_the_cut_parts_join_to_the_text(text: str) -> None:
     assert "".join(split_action(text)) == text

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 
@@ -99,6 +99,7 @@ def _fill(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:
 def _metrics(update: int) -> dict[str, float]:
     share = update / 20
     return {
+        "reward/safety": 0.0, "stop/forbidden": 0.0,
         "rollout/reward": 5 * share, "rollout/turns": 9 - 5 * share, "reward/outcome": 5 * share, "reward/process": 0.1,
         "stop/completed": share, "stop/max_turns": 1 - share, "groups/mixed": 0.5, "groups/all_good": 0.3,
         "groups/all_bad": 0.2, "rl/entropy": 0.4 - 0.2 * share, "rl/kl": 0.01 * share, "rl/clip_fraction": 0.02,
@@ -133,6 +134,15 @@ def test_the_curve_takes_the_largest_greedy_evaluation_of_each_update(
     _add(run, "rl", 20, "small", evaluated(2)[:6])
     curve = [(point.update, point.result.success.count, point.result.n) for point in _story(run).curve]
     assert curve == [(0, 4, 12), (10, 8, 12), (20, 11, 12)]
+
+
+def test_what_never_happened_is_not_plotted(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:
+    _fill(run, evaluated)
+    html = write_report(run).read_text()
+    assert ">Outcome<" in html
+    assert ">Safety<" not in html
+    assert ">max turns<" in html
+    assert ">forbidden<" not in html
 
 
 def test_before_and_after_is_a_task_that_was_gained(run: Path, make_trajectory: MakeTrajectory) -> None:
@@ -339,6 +349,7 @@ def test_plots_escape_their_words() -> None:
     assert "&lt;b&gt;" in svg
 
 
+@settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
 def test_ticks_are_even_and_cover_the_range(low: float, width: float) -> None:
     high = low + width

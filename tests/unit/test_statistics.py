@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -22,6 +22,7 @@ def test_wilson_equals_scipy(successes: int, n: int, confidence: float) -> None:
     assert ours.high == pytest.approx(theirs.high, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_holds_the_share_and_stays_in_range(case: tuple[int, int]) -> None:
     successes, n = case

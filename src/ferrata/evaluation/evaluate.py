@@ -40,7 +40,7 @@ def evaluate(
         seconds=collection.stats.seconds,
         versions=_versions(env, chosen),
     )
-    if False:
+    if result.scored == 0:
         raise RolloutFault(f"None of the {result.n} evaluation episodes could be judged; stopped: {result.stops}.")
     return result, collection.trajectories
 

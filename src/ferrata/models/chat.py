@@ -138,6 +138,7 @@ def token_chat(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) 
         <task> INSTRUCTION <act> TURN <end> <result> OBSERVATION <act> TURN <end> ...
 
     Args:
+        tokenizer: has the role tokens among its special tokens.
         settings: the names of the tokens `task`, `result`, `act` and `end`, and `list_tools`.
 
     Raises:

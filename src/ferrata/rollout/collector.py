@@ -108,7 +108,8 @@ class Collector:
 
         Args:
             requests: tasks, each with the number of its episodes.
-            seed, path: member m of group g samples with the seed `derive(seed, *path, g, m)`.
+            seed: root of all seeds: member m of group g samples with `derive(seed, *path, g, m)`.
+            path: names this collection among all that share the root.
             temperature: the recipe's when None; 0.0 is greedy.
             progress: told after every episode.
 

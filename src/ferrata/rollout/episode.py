@@ -79,7 +79,8 @@ class Episode:
             with self._environment("beginning"):
                 self._observation = self.env.reset(self.task).text
         except (EnvironmentFault, JudgeFault) as fault:
-            return self._fail(fault)
+            self._fail(fault)
+            return None
         return self._ask(self._chat.opening(self._observation, self._tools()))
 
     def receive(self, completion: Completion) -> list[int] | None:
@@ -110,7 +111,8 @@ class Episode:
             )
         )
         if result is None:
-            return self._fail(fault)
+            self._fail(fault)
+            return None
         return self._go_on(result, closed=ids[-1] == self._chat.end_id)
 
     def trajectory(self) -> Trajectory:
@@ -144,13 +146,15 @@ class Episode:
         if self.stop is not None:
             return None
         if len(self._turns) >= self._budgets.max_turns:
-            return self._cut(StopReason.MAX_TURNS)
+            self._cut(StopReason.MAX_TURNS)
+            return None
         return self._ask(self._chat.following(self._observation, closed))
 
     def _ask(self, ids: list[int]) -> list[int] | None:
         """Append what the model reads next, if at least one token of a turn fits after it."""
         if len(self._ids) + len(ids) >= self._limit:
-            return self._cut(self._limit_reason)
+            self._cut(self._limit_reason)
+            return None
         self._append(ids)
         self._asked_at = time.perf_counter()
         return ids
@@ -167,7 +171,8 @@ class Episode:
             with self._environment("cutting"):
                 result = self.env.cut(stop)
         except (EnvironmentFault, JudgeFault) as fault:
-            return self._fail(fault)
+            self._fail(fault)
+            return
         self.stop = stop
         if self._turns:
             self._turns[-1] = _with_cut(self._turns[-1], result)

@@ -79,13 +79,14 @@ class _Slots:
 class _Step:
     """One packed forward pass."""
 
-    tokens_T: Integers
+    tokens: Integers
+    """The T packed tokens."""
     packing: Packing
-    last_F: Integers
-    """Place of the last token of each row that is fed."""
-    slots_R: Integers
-    """Slots that get a token: the fed rows in order, then those that share another's opening."""
-    source_R: Integers
+    fed: Integers
+    """Place of the last token of each row that is fed, among the T."""
+    slots: Integers
+    """Slots that get a token (R): the fed rows in order, then those that share another's opening."""
+    sources: Integers
     """Which fed row's logits each of them uses."""
 
 
@@ -122,7 +123,8 @@ class LocalSampler:
 
     def open(self, key: int, seed: int, temperature: float) -> None:
         """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy."""
-        assert self.free > 0 and key not in self._slot_of, f"no slot for episode {key}"
+        assert self.free > 0, "no slot is free"
+        assert key not in self._slot_of, f"episode {key} is open already"
         slot = len(self._keys)
         self._keys.append(key)
         self._slot_of[key] = slot
@@ -131,11 +133,13 @@ class LocalSampler:
     def submit(self, key: int, ids: Sequence[int], max_new_tokens: int) -> None:
         """Append new ids to the episode and ask for its next turn of at most `max_new_tokens` tokens."""
         slot, state = self._slot_of[key], self._state
-        assert not state.sampling[slot] and key not in self._pending, f"episode {key} is still in a turn"
+        in_turn = bool(state.sampling[slot]) or key in self._pending
+        assert not in_turn, f"episode {key} is still in a turn"
         unfed = [int(state.last[slot])] if state.drawn[slot] else []
         pending = [*unfed, *ids]
         total = int(state.fed[slot]) + len(pending) + max_new_tokens
-        assert pending and 0 < max_new_tokens and total <= self.max_length, f"{total} tokens do not fit"
+        assert min(len(pending), max_new_tokens) > 0, "a turn needs something to read and room to answer"
+        assert total <= self.max_length, f"{total} tokens do not fit in {self.max_length}"
         state.budget[slot] = max_new_tokens
         state.count[slot] = 0
         self._pending[key] = pending
@@ -147,7 +151,7 @@ class LocalSampler:
             return []
         with torch.inference_mode():
             logits_RV = self._forward(step)
-            slots = step.slots_R
+            slots = step.slots
             uniforms = self._state.uniforms[slots, self._state.drawn[slots]]
             temperature = self._state.temperature[slots]
             drawn = draw(logits_RV, self._tensor(temperature), self._tensor(uniforms))
@@ -184,21 +188,21 @@ class LocalSampler:
         read = [np.array(ids, dtype=np.int64) for _, ids in readers]
         positions = [np.arange(len(ids)) + state.fed[slot] for slot, ids in readers]
         packing = Packing(
-            slots_T=np.concatenate([sampling, np.repeat(slots_P, counts_P)]),
-            positions_T=np.concatenate([state.fed[sampling], *positions]),
+            slots=np.concatenate([sampling, np.repeat(slots_P, counts_P)]),
+            positions=np.concatenate([state.fed[sampling], *positions]),
             sampling=len(sampling),
-            counts_P=counts_P,
+            counts=counts_P,
             live=live,
             device=self.model.device,
         )
         leader_row = {slot: len(sampling) + row for row, (slot, _) in enumerate(readers)}
         rows = np.arange(len(sampling) + len(readers))
         return _Step(
-            tokens_T=np.concatenate([state.last[sampling], *read]),
+            tokens=np.concatenate([state.last[sampling], *read]),
             packing=packing,
-            last_F=np.concatenate([np.arange(len(sampling)), len(sampling) + np.cumsum(counts_P) - 1]),
-            slots_R=np.concatenate([sampling, slots_P, np.array([slot for slot, _ in followers], dtype=np.int64)]),
-            source_R=np.concatenate([rows, np.array([leader_row[leader] for _, leader in followers], dtype=np.int64)]),
+            fed=np.concatenate([np.arange(len(sampling)), len(sampling) + np.cumsum(counts_P) - 1]),
+            slots=np.concatenate([sampling, slots_P, np.array([slot for slot, _ in followers], dtype=np.int64)]),
+            sources=np.concatenate([rows, np.array([leader_row[leader] for _, leader in followers], dtype=np.int64)]),
         )
 
     def _take_pending(self) -> tuple[list[tuple[int, list[int]]], list[tuple[int, int]]]:
@@ -227,21 +231,21 @@ class LocalSampler:
         self._cache.aim(step.packing)
         with _ragged(self.model):
             output = self.model(
-                input_ids=self._tensor(step.tokens_T)[None],
-                position_ids=self._tensor(step.packing.positions_T)[None],
+                input_ids=self._tensor(step.tokens)[None],
+                position_ids=self._tensor(step.packing.positions)[None],
                 cache=self._cache,
                 use_cache=True,
-                logits_to_keep=self._tensor(step.last_F),
+                logits_to_keep=self._tensor(step.fed),
                 packing=step.packing,
             )
-        fed_rows = len(step.last_F)
-        self._state.fed[step.slots_R[:fed_rows]] = step.packing.positions_T[step.last_F] + 1
-        for slot, row in zip(step.slots_R[fed_rows:], step.source_R[fed_rows:], strict=True):
-            leader = int(step.slots_R[row])
+        fed_rows = len(step.fed)
+        self._state.fed[step.slots[:fed_rows]] = step.packing.positions[step.fed] + 1
+        for slot, row in zip(step.slots[fed_rows:], step.sources[fed_rows:], strict=True):
+            leader = int(step.slots[row])
             self._state.fed[slot] = self._state.fed[leader]
             self._cache.copy(leader, int(slot), int(self._state.fed[leader]))
         logits: Tensor = output.logits[0]
-        return logits if len(step.slots_R) == fed_rows else logits[self._tensor(step.source_R)]
+        return logits if len(step.slots) == fed_rows else logits[self._tensor(step.sources)]
 
     def _note(self, slots_R: Integers, tokens_R: Integers, logprobs_R: np.ndarray) -> list[Completion]:
         """Write the drawn tokens down and return the turns that they end."""

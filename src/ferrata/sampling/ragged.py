@@ -43,12 +43,14 @@ Integers = NDArray[np.int64]
 class Packing:
     """Where each of the T packed tokens belongs: first one per sampling episode, then those of P reading ones."""
 
-    slots_T: Integers
-    positions_T: Integers
+    slots: Integers
+    """Slot of each token (T)."""
+    positions: Integers
+    """Position of each token in its episode (T)."""
     sampling: int
     """How many leading tokens belong to sampling episodes, one each, in the order of their slots."""
-    counts_P: Integers
-    """New tokens of each reading episode."""
+    counts: Integers
+    """New tokens of each reading episode (P)."""
     live: int
     """n: slots 0..n-1 are in use."""
     device: torch.device
@@ -56,7 +58,7 @@ class Packing:
     @cached_property
     def token_index(self) -> Tensor:
         """The sampling episodes' slots; they are also the rows of the dense sampling batch."""
-        return self._tensor(self.slots_T[: self.sampling])
+        return self._tensor(self.slots[: self.sampling])
 
     @cached_property
     def dense(self) -> bool:
@@ -66,48 +68,48 @@ class Packing:
     @cached_property
     def longest(self) -> int:
         """L of the sampling episodes."""
-        return int(self.positions_T[: self.sampling].max()) + 1
+        return int(self.positions[: self.sampling].max()) + 1
 
     @cached_property
-    def hidden_nL(self) -> Tensor:
+    def sampling_mask(self) -> Tensor:
         """Additive mask (n, 1, 1, L) of the sampling episodes: 0 where a position may be seen, else -inf."""
         last_n = np.zeros(self.live, dtype=np.int64)
-        last_n[self.slots_T[: self.sampling]] = self.positions_T[: self.sampling]
+        last_n[self.slots[: self.sampling]] = self.positions[: self.sampling]
         unseen_nL = torch.arange(self.longest, device=self.device) > self._tensor(last_n)[:, None]
         return torch.zeros(unseen_nL.shape, device=self.device).masked_fill_(unseen_nL, -torch.inf)[:, None, None]
 
     @cached_property
     def reading_slots(self) -> Tensor:
         """Slots of the P reading episodes."""
-        ends_P = self.sampling + np.cumsum(self.counts_P)
-        return self._tensor(self.slots_T[ends_P - 1])
+        ends_P = self.sampling + np.cumsum(self.counts)
+        return self._tensor(self.slots[ends_P - 1])
 
     @cached_property
     def longest_reading(self) -> int:
         """L of the reading episodes."""
-        return int(self.positions_T[self.sampling :].max()) + 1
+        return int(self.positions[self.sampling :].max()) + 1
 
     @cached_property
     def padded_index(self) -> Tensor:
         """For each reading token its place in the padded (P, Q) layout, flattened."""
-        rows = np.repeat(np.arange(len(self.counts_P)), self.counts_P)
-        starts_P = np.cumsum(self.counts_P) - self.counts_P
+        rows = np.repeat(np.arange(len(self.counts)), self.counts)
+        starts_P = np.cumsum(self.counts) - self.counts
         columns = np.arange(len(rows)) - starts_P[rows]
-        return self._tensor(rows * int(self.counts_P.max()) + columns)
+        return self._tensor(rows * int(self.counts.max()) + columns)
 
     @cached_property
-    def visible_PQL(self) -> Tensor:
+    def reading_mask(self) -> Tensor:
         """Boolean mask (P, 1, Q, L): a token sees itself and everything before it. Padding sees position 0."""
-        shape = (len(self.counts_P), int(self.counts_P.max()))
+        shape = (len(self.counts), int(self.counts.max()))
         positions_PQ = torch.zeros(shape, dtype=torch.int64, device=self.device)
-        positions_PQ.view(-1)[self.padded_index] = self._tensor(self.positions_T[self.sampling :])
+        positions_PQ.view(-1)[self.padded_index] = self._tensor(self.positions[self.sampling :])
         keys_L = torch.arange(self.longest_reading, device=self.device)
         return (keys_L <= positions_PQ[:, :, None])[:, None]
 
     def store_index(self, heads: int, capacity: int) -> Tensor:
         """Row of each (token, key-value head) in the flattened store (T * K)."""
-        rows_TK = self.slots_T[:, None] * heads + np.arange(heads)
-        return self._tensor((rows_TK * capacity + self.positions_T[:, None]).ravel())
+        rows_TK = self.slots[:, None] * heads + np.arange(heads)
+        return self._tensor((rows_TK * capacity + self.positions[:, None]).ravel())
 
     def _tensor(self, values: Integers) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
@@ -164,7 +166,7 @@ def ragged_attention(
     parts = []
     if packing.sampling:
         parts.append(_sampling_attention(query_THD[: packing.sampling] * scale, key, value, packing))
-    if len(packing.counts_P):
+    if len(packing.counts):
         parts.append(_reading_attention(query_THD[packing.sampling :], key, value, packing, scale))
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
 
@@ -191,14 +193,14 @@ def _sampling_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: 
     grouped = query_nHD.reshape(n * heads, -1, dim)
     keys, values = (store.view(-1, capacity, dim)[: n * heads, : packing.longest] for store in (key, value))
     scores = torch.bmm(grouped, keys.transpose(1, 2)).view(n, heads, -1, packing.longest)
-    weights = scores.add_(packing.hidden_nL).softmax(dim=-1)
+    weights = scores.add_(packing.sampling_mask).softmax(dim=-1)
     mixed = torch.bmm(weights.view(n * heads, -1, packing.longest), values).view(n, -1, dim)
     return mixed if packing.dense else mixed.index_select(0, packing.token_index)
 
 
 def _reading_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: Packing, scale: float) -> Tensor:
     """Many queries per reading episode: gather their slots, pad the queries, use the fused kernel."""
-    visible = packing.visible_PQL
+    visible = packing.reading_mask
     rows, _, most, longest = visible.shape
     heads, dim = query_MHD.shape[1:]
     padded = query_MHD.new_zeros(rows * most, heads, dim).index_copy_(0, packing.padded_index, query_MHD)

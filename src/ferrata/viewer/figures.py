@@ -125,7 +125,7 @@ def family_rows(story: Story) -> list[FamilyRow]:
 
 def reward_figures(story: Story) -> list[Figure]:
     """The mean return, then one small plot for each component, largest first: their scales differ too much for one."""
-    components = sorted(name for name in story.metrics if name.startswith("reward/"))
+    components = sorted(f"reward/{name}" for name in _seen(story, "reward/"))
     components.sort(key=lambda name: -max(abs(value) for _, value in story.metrics[name]))
     return [
         figure
@@ -157,7 +157,7 @@ _GROUPS_CAPTION = "Only mixed groups teach: where all succeed or all fail alike 
 
 def stop_figure(story: Story) -> Figure | None:
     """Why training episodes ended, as shares of each update."""
-    curves = {name.removeprefix("stop/"): curve for name, curve in story.metrics.items() if name.startswith("stop/")}
+    curves = _seen(story, "stop/")
     ordered = sorted(curves, key=lambda name: (list(_STOP_CLASS).index(name) if name in _STOP_CLASS else 99, name))
     colours = [_STOP_CLASS.get(name, "s5" if name == "forbidden" else "s6") for name in ordered]
     caption = "Completed: the task was done. Submitted: the agent handed in something that was not a success."
@@ -282,6 +282,12 @@ def _stack(
         headers=["update", *parts],
         rows=[[str(step), *(number(values[i]) for values in parts.values())] for i, step in enumerate(steps)],
     )
+
+
+def _seen(story: Story, prefix: str) -> dict[str, Curve]:
+    """The RL metrics of a namespace that were ever different from 0, by the rest of their name."""
+    found = {name: curve for name, curve in story.metrics.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): curve for name, curve in found.items() if any(value for _, value in curve)}
 
 
 def _total(story: Story, name: str) -> float:
