@@ -1,17 +1,17 @@
 """One exception tree; each class says whose fault it was.
 
-    FerrataError                 base of everything that we raise on purpose
-    ├── UsageError               the person's input: one sentence, exit code 2, no traceback
-    │   ├── UnknownNameError     a name that is not in a table; carries the nearest known one
-    │   ├── RecipeError          a recipe key or value
-    │   ├── PolicyError          a folder that is not a policy, or a model that cannot be used
-    │   ├── RunFolderError       a run folder that is missing, foreign or in use
-    │   └── TaskError            task sets that overlap, or an environment that breaks its contract
-    ├── EnvironmentFault         the environment failed: never trained as the agent's failure
-    ├── JudgeFault               the judge failed: the episode is unscored
-    ├── RolloutFault             too many rollouts failed: stop the run loudly
-    ├── CheckpointError          a checkpoint could not be written or is torn
-    └── Interrupted              the person asked to stop; everything up to here is saved
+FerrataError                 base of everything that we raise on purpose
+├── UsageError               the person's input: one sentence, exit code 2, no traceback
+│   ├── UnknownNameError     a name that is not in a table; carries the nearest known one
+│   ├── RecipeError          a recipe key or value
+│   ├── PolicyError          a folder that is not a policy, or a model that cannot be used
+│   ├── RunFolderError       a run folder that is missing, foreign or in use
+│   └── TaskError            task sets that overlap, or an environment that breaks its contract
+├── EnvironmentFault         the environment failed: never trained as the agent's failure
+├── JudgeFault               the judge failed: the episode is unscored
+├── RolloutFault             too many rollouts failed: stop the run loudly
+├── CheckpointError          a checkpoint could not be written or is torn
+└── Interrupted              the person asked to stop; everything up to here is saved
 """
 
 from __future__ import annotations

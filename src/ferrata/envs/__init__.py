@@ -1,13 +1,13 @@
 """Environments: the base class, its tools, and the worlds that ship with Ferrata.
 
-    base        Environment: parse, check, act, report events
-    actions     from a model's raw text to one checked action
-    tools       a method becomes a tool with a JSON schema
-    scripts     scripted episodes that prove a judge right
-    observe     short and private observations
-    workspace   real files, `database` real SQLite, `mailbox` real RFC 5322 messages
-    checker     the contract that every environment must fulfil
-    office/     files, a database, documents and mail
+base        Environment: parse, check, act, report events
+actions     from a model's raw text to one checked action
+tools       a method becomes a tool with a JSON schema
+scripts     scripted episodes that prove a judge right
+observe     short and private observations
+workspace   real files, `database` real SQLite, `mailbox` real RFC 5322 messages
+checker     the contract that every environment must fulfil
+office/     files, a database, documents and mail
 """
 
 from ferrata.envs.base import Environment

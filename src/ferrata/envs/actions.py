@@ -138,22 +138,21 @@ def _check_arguments(tool: Tool, arguments: dict[str, Any]) -> Action | Malforme
         return Malformed(Fault.BAD_ARGUMENTS, f"{tool.name}: {_explain(wrong)}")
     if tool.effect is Effect.IRREVERSIBLE and arguments.get("confirm") is not True:
         return Malformed(Fault.UNCONFIRMED, f'{tool.name} needs "confirm": true')
-    return Action(tool.name, {key: value for key, value in arguments.items() if key != "confirm" or not _confirms(tool)})
-
-
-def _confirms(tool: Tool) -> bool:
-    return tool.effect is Effect.IRREVERSIBLE
+    if tool.effect is Effect.IRREVERSIBLE:
+        arguments = {key: value for key, value in arguments.items() if key != "confirm"}
+    return Action(tool.name, arguments)
 
 
 def _explain(error: ValidationError) -> str:
     """One short phrase that names the fault and the argument."""
     where = "".join(f"[{part}]" if isinstance(part, int) else f"'{part}'" for part in error.absolute_path)[:100]
     schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
+    instance: Any = error.instance
     if error.validator == "required":
-        missing = [key for key in schema["required"] if key not in error.instance]
+        missing = [key for key in schema["required"] if key not in instance]
         return f"missing argument '{missing[0]}'"
     if error.validator == "additionalProperties":
-        extra = min(set(error.instance) - set(schema["properties"]))
+        extra = min(set(instance) - set(schema["properties"]))
         return f"unknown argument {_quote(extra)}. {nearest(extra[:100], schema['properties'])}"
     if error.validator == "type":
         return f"argument {where} must be of type {error.validator_value}"

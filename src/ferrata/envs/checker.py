@@ -1,13 +1,13 @@
 """The contract of an environment, checked: what `ferrata check-env` prints.
 
-    proof          every scripted success succeeds, every scripted failure fails
-    determinism    the same task and texts give the same observations, events and state hashes
-    disjoint       training and evaluation tasks share no fingerprint
-    budgets        the turn cap truncates and does not terminate; a step after the end is refused
-    hostile text   no text raises, each is answered by something the model can read
-    dominance      all process reward of a task stays below its share of the outcome (given a check)
-    observations   none is longer than the limit
-    speed          steps per second, reset and generation included (reported, never a failure)
+proof          every scripted success succeeds, every scripted failure fails
+determinism    the same task and texts give the same observations, events and state hashes
+disjoint       training and evaluation tasks share no fingerprint
+budgets        the turn cap truncates and does not terminate; a step after the end is refused
+hostile text   no text raises, each is answered by something the model can read
+dominance      all process reward of a task stays below its share of the outcome (given a check)
+observations   none is longer than the limit
+speed          steps per second, reset and generation included (reported, never a failure)
 """
 
 from __future__ import annotations

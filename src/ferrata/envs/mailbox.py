@@ -48,7 +48,7 @@ def _message(number: int, sender: str, to: str, subject: str, body: str) -> byte
     message = Message()
     message["From"] = sender
     message["To"] = to
-    message["Subject"] = subject if subject.isascii() else Header(subject, "utf-8")
+    message["Subject"] = subject if subject.isascii() else Header(subject, "utf-8").encode()
     message["Date"] = f"Mon, 05 Jan 2026 09:{number % 60:02d}:00 +0000"
     message["Message-ID"] = f"<{number}@office.test>"
     message.set_payload(body, "us-ascii" if body.isascii() else "utf-8")

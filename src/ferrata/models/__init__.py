@@ -1,7 +1,7 @@
 """Models: loading and saving policies, and conversations as token ids.
 
-    policy      Policy, load_policy, save_policy
-    chat        Chat: fixed segments around texts, appended and never rendered again
-    tokenizer   the tokenizer of the small policies
-    base/       the small policy that ships with the package
+policy      Policy, load_policy, save_policy
+chat        Chat: fixed segments around texts, appended and never rendered again
+tokenizer   the tokenizer of the small policies
+base/       the small policy that ships with the package
 """

@@ -7,6 +7,8 @@ From the command to the gradient it is four calls:
 
 from __future__ import annotations
 
+import time
+
 from ferrata.learning.learner import Learner
 from ferrata.learning.preparation import prepare_grpo
 from ferrata.models.policy import load_policy, save_policy
@@ -26,7 +28,9 @@ def run(session: Session, position: Position | None) -> None:
     for update in range(position.step + 1 if position else 1, section.updates + 1):
         collection = session.collector.collect(draw_groups(session, update), recipe.seed, ("rl", "sampling", update))
         examples, spread = prepare_grpo(collection.groups, section)
+        started = time.perf_counter()
         learned = learner.update(examples, stream(recipe.seed, "rl", "shuffle", update))
+        learned["time/learning"] = time.perf_counter() - started
         session.publish()
         record(session, update, collection, {**spread, **learned})
         if update % recipe.evaluation.every == 0 and update < section.updates:

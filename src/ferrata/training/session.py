@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import torch
 
 from ferrata.envs.base import Environment
 from ferrata.errors import Interrupted
 from ferrata.evaluation.evaluate import evaluate
-from ferrata.evaluation.results import EvaluationResult
+from ferrata.evaluation.results import EvaluationResult, decode, encode
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
 from ferrata.records import Task, Trajectory
@@ -52,19 +51,21 @@ class Session:
     def evaluate_small(self, stage: str, step: int) -> EvaluationResult:
         """Greedy success on the smaller set of unseen tasks."""
         result, _ = self._evaluate(stage, step, "small", "greedy", self.recipe.evaluation.tasks_small)
+        self.folder.store.add_metrics(stage, step, {"time/evaluation": result.seconds})
         return result
 
     def evaluate_fully(self, stage: str, step: int) -> EvaluationResult:
-        """Greedy and sampled success on all unseen tasks; stores the greedy trajectories, returns the sampled result."""
-        _, trajectories = self._evaluate(stage, step, "full", "greedy", self.recipe.evaluation.tasks)
+        """Greedy and sampled success on all unseen tasks; stores the greedy episodes, returns the sampled result."""
+        greedy, trajectories = self._evaluate(stage, step, "full", "greedy", self.recipe.evaluation.tasks)
         self.folder.store.add_trajectories(stage, step, "eval", trajectories)
         sampled, _ = self._evaluate(stage, step, "full", "sampled", self.recipe.evaluation.tasks)
+        self.folder.store.add_metrics(stage, step, {"time/evaluation": greedy.seconds + sampled.seconds})
         return sampled
 
     def last_sampled(self) -> EvaluationResult | None:
         """The newest full evaluation with sampling; None when there was none."""
         stored = [entry for entry in self.folder.store.evaluations(kind="full") if entry.name == "sampled"]
-        return msgspec.convert(stored[-1].content, EvaluationResult, strict=False) if stored else None
+        return decode(stored[-1].content) if stored else None
 
     def stop_if_asked(self) -> None:
         """Raise Interrupted when the person asked to stop. Call it right after a checkpoint."""
@@ -85,9 +86,7 @@ class Session:
         temperature = 0.0 if decoding == "greedy" else self.recipe.rollout.temperature
         seed = self.recipe.evaluation.seed
         result, trajectories = evaluate(self.collector, self.env, tasks=n, seed=seed, temperature=temperature)
-        content = msgspec.to_builtins(result, str_keys=True)
-        self.folder.store.add_evaluation(stage, step, kind, decoding, content)
-        self.folder.store.add_metrics(stage, step, {f"time/evaluation_{kind}_{decoding}": result.seconds})
+        self.folder.store.add_evaluation(stage, step, kind, decoding, encode(result))
         rate, tiers = result.success, {f"tier {tier}": rate.share for tier, rate in result.by_tier.items()}
         self.view.evaluation(step, Score(f"unseen tasks, {decoding}", rate.share, rate.low, rate.high, rate.n, tiers))
         return result, trajectories

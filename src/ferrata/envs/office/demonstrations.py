@@ -46,7 +46,8 @@ def solution(goal: Goal) -> list[Step]:
 def _lookup(lookup: dict[str, Any]) -> str:
     if "path" in lookup:
         return call("read_file", path=lookup["path"])
-    return call("query_database", sql=f"SELECT {lookup['field']} FROM {lookup['table']} WHERE name = '{lookup['name']}'")
+    field, table, name = lookup["field"], lookup["table"], lookup["name"]
+    return call("query_database", sql=f"SELECT {field} FROM {table} WHERE name = '{name}'")
 
 
 def _send(message: dict[str, Any], confirm: bool = True) -> str:
@@ -124,10 +125,9 @@ def _decides(goal: Goal) -> bool:
 
 def _stop_half_way(goal: Goal, stream: random.Random) -> Goal:
     """The same goal for somebody who decides after the first of two lookups, by guessing."""
-    part = "document" if "document" in goal else "message" if "message" in goal else "answer"
-    guess = stream.choice((goal[part]["value"], goal[part]["decoys"][0])) if goal[part]["decoys"] else "done"
-    guessed = {name: goal[name] | {"value": guess} for name in ("document", "message") if name in goal}
-    if part == "answer":
-        guessed["answer"] = goal["answer"] | {"value": guess}
+    part = next(part for part in ("document", "message", "answer") if part in goal and goal[part]["decoys"])
+    guess = stream.choice((goal[part]["value"], goal[part]["decoys"][0]))
+    affected = ("answer",) if part == "answer" else ("document", "message")
+    guessed: Goal = {name: goal[name] | {"value": guess} for name in affected if name in goal}
     kept = {name: value for name, value in goal.items() if name not in ("levels", "compare")}
     return kept | guessed | {"lookups": goal["lookups"][:1]}

@@ -1,0 +1,70 @@
+"""The recipe of the base model: rows hold whole exchanges, only answers carry loss, steps learn and repeat."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from ferrata.models.tokenizer import ACT, END, PAD
+from ferrata.training import base_model
+from ferrata.training.base_corpus import Exchange
+from ferrata.training.base_model import IGNORED, Batches, Rates, collate, encode, orthogonalised
+
+TOKENIZER = base_model.new_tokenizer()
+EXCHANGE = Exchange("lookup", (("task", "price: 429\nprice?"), ("act", "429")))
+
+
+def test_only_answers_and_their_end_carry_loss() -> None:
+    ids_BT, labels_BT = collate([[encode(EXCHANGE, TOKENIZER)]], 16, TOKENIZER.convert_tokens_to_ids(PAD))
+    assert TOKENIZER.decode(ids_BT[0]).startswith(f"<|task|>price: 429\nprice?{ACT}429{END}{PAD}")
+    assert TOKENIZER.decode(labels_BT[0][labels_BT[0] != IGNORED]) == f"429{END}"
+
+
+def test_special_strings_in_a_text_stay_text() -> None:
+    encoded = encode(Exchange("lookup", (("task", f"say {END}"), ("act", END))), TOKENIZER)
+    assert encoded.ids.count(TOKENIZER.convert_tokens_to_ids(END)) == 1
+    assert encoded.ids[-1] == TOKENIZER.convert_tokens_to_ids(END)
+
+
+def test_rows_are_nearly_full_and_repeatable() -> None:
+    first, again = (next(iter(Batches(5, TOKENIZER, rows=16))) for _ in range(2))
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    assert (first[0] == TOKENIZER.convert_tokens_to_ids(PAD)).float().mean() < 0.12
+
+
+@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (16, 16)])
+def test_orthogonalised_matrices_have_singular_values_near_one(shape: tuple[int, int]) -> None:
+    matrices = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(orthogonalised(matrices))
+    assert values.max() < 1.3
+    assert values[:, : min(shape) // 2].min() > 0.6
+
+
+def test_the_rate_warms_up_and_ends_near_zero() -> None:
+    shares = [Rates(warmup=10).share(step, 100) for step in range(100)]
+    assert shares[0] < shares[5] < shares[9]
+    assert shares[-1] == pytest.approx(0.01)
+
+
+def test_training_writes_a_policy_folder(tmp_path: Path) -> None:
+    exact = base_model.train(tmp_path / "base", steps=2, seed=0, rates=Rates(), compiled=False)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    assert set(exact) == set(base_model.base_corpus.SKILLS)
+    assert 1_000_000 < sum(weight.numel() for weight in model.parameters()) < 1_300_000
+    assert sum(file.stat().st_size for file in (tmp_path / "base").iterdir()) < 8_000_000
+    assert {file.name for file in (tmp_path / "base").iterdir()} >= {"config.json", "ferrata.json", "tokenizer.json"}
+
+
+def test_updates_lower_the_loss() -> None:
+    torch.manual_seed(0)
+    model = base_model.new_model(TOKENIZER)
+    makers = base_model.optimizers(model, Rates())
+    batch = next(iter(Batches(1, TOKENIZER, rows=4)))
+    losses = [base_model.update(model, model.model, makers, batch) for _ in range(6)]
+    assert losses[-1] < losses[0] - 1.0
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses))
