@@ -3,6 +3,7 @@
 #   make demo        install, train office-quickstart, report in runs/demo/report.html   [OUT=runs/other SEED=1]
 #   make test        install what tests need, then lint, types, layers, tests
 #   make quick       the tests that together take less than a minute
+#   make docs        write the parts of docs/ that the code already knows
 #   make base-model  train the small base model that ships with the package
 #   make format      put the code in order
 #   make clean       remove caches (never runs or environments)
@@ -21,10 +22,10 @@ export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick lint tests base-model format clean
+.PHONY: help install demo test quick lint tests docs base-model format clean
 
 help:
-	@sed -n '3,8s/^# *//p' Makefile
+	@sed -n '3,9s/^# *//p' Makefile
 
 # A stamp is newer than pyproject.toml when what it stands for is installed: nothing is installed twice.
 $(VENV)/.installed: pyproject.toml
@@ -57,6 +58,9 @@ tests: $(VENV)/.installed-dev
 
 quick: $(VENV)/.installed-dev
 	$(BIN)/pytest -m "not slow" tests/unit tests/property tests/golden tests/faults
+
+docs: $(VENV)/.installed
+	$(BIN)/python docs/generate.py
 
 base-model: $(VENV)/.installed
 	$(BIN)/python -m ferrata.training.base_model

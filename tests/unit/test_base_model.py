@@ -52,7 +52,7 @@ def test_the_rate_warms_up_and_ends_near_zero() -> None:
 
 
 def test_training_writes_a_policy_folder(tmp_path: Path) -> None:
-    exact = base_model.train(tmp_path / "base", steps=2, seed=0, rates=Rates(), compiled=False)
+    exact = base_model.train(tmp_path / "base", steps=2, seed=0, rates=Rates(), compiled=False, held_out_each=1)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     assert set(exact) == set(base_model.base_corpus.SKILLS)
     assert 1_000_000 < sum(weight.numel() for weight in model.parameters()) < 1_300_000

@@ -190,14 +190,14 @@ def test_prepared_counts_add_up_and_name_every_reason() -> None:
     ]
     examples, metrics = prepare_grpo(groups, RlSection())
     assert [example.advantage for example in examples] == [1.0, -1.0]
-    dropped = {reason: metrics[f"rl/dropped_{reason}"] for reason in REASONS}
+    dropped = {reason: metrics[f"dropped/{reason}"] for reason in REASONS}
     assert dropped == {
         "faulty": 1, "unscored": 1, "not_finite": 1, "greedy": 1, "no_sampled_tokens": 1, "no_spread": 8,
     }  # fmt: skip
     assert metrics["rl/trajectories"] == metrics["rl/trajectories_trained"] + sum(dropped.values())
-    kinds = {kind: metrics[f"rl/groups_{kind}"] for kind in ("mixed", "all_good", "all_bad", "constant", "too_small")}
+    kinds = {kind: metrics[f"groups/{kind}"] for kind in ("mixed", "all_good", "all_bad", "constant", "too_small")}
     assert kinds == {"mixed": 1, "all_good": 1, "all_bad": 1, "constant": 1, "too_small": 2}
-    assert metrics["rl/groups"] == sum(kinds.values())
+    assert metrics["groups/total"] == sum(kinds.values())
 
 
 def test_a_failed_environment_does_not_move_the_group_mean() -> None:

@@ -3,8 +3,8 @@
     prepare_grpo      groups -> examples and metrics
     untrained_reason  why a trajectory cannot be trained, or None
 
-Every trajectory ends as an example or under one `rl/dropped_*` reason, and every group as trained or under one
-`rl/groups_*` kind: the counts add up to `rl/trajectories` and `rl/groups`.
+Every trajectory ends as an example or under one `dropped/*` reason, and every group as trained or under one
+`groups/*` kind: the counts add up to `rl/trajectories` and `groups/total`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def prepare_grpo(groups: list[Group], section: RlSection) -> tuple[list[Example]
         section: which advantage, `normalise`, `spread_floor`.
 
     Returns:
-        The examples of the groups whose rewards differ, and counts of everything, `rl/`-named.
+        The examples of the groups whose rewards differ, and counts of everything: `rl/trajectories`,
+        `rl/trajectories_trained`, `groups/*`, `dropped/*`.
     """
     examples: list[Example] = []
     dropped: Counter[str] = Counter()
@@ -81,9 +82,9 @@ def _metrics(
     groups: list[Group], examples: list[Example], dropped: Counter[str], kinds: Counter[GroupSpread]
 ) -> dict[str, float]:
     metrics = {
-        "rl/groups": float(len(groups)),
+        "groups/total": float(len(groups)),
         "rl/trajectories": float(sum(len(group.trajectories) for group in groups)),
         "rl/trajectories_trained": float(len(examples)),
     }
-    metrics |= {f"rl/groups_{kind}": float(kinds[kind]) for kind in GroupSpread}
-    return metrics | {f"rl/dropped_{reason}": float(dropped[reason]) for reason in REASONS}
+    metrics |= {f"groups/{kind}": float(kinds[kind]) for kind in GroupSpread}
+    return metrics | {f"dropped/{reason}": float(dropped[reason]) for reason in REASONS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -26,8 +27,9 @@ def draw(logits_RV: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[T
     logprobs_RV = (logits_RV.float() / divisor_R1).log_softmax(dim=-1)
     # fp64: over a large vocabulary the rounding of an fp32 running sum exceeds the rarest probabilities.
     cumulative_RV = logprobs_RV.double().exp_().cumsum_(dim=-1)
-    # The sum is not exactly 1; scaling by it keeps the target below the last step, where p > 0.
-    target_R1 = (uniform_R * cumulative_RV[:, -1]).unsqueeze(1)
-    sampled_R = (cumulative_RV <= target_R1).sum(dim=-1)
+    # The sum is not exactly 1. A target below it lies under a step of the sum, where p > 0.
+    total_R = cumulative_RV[:, -1]
+    target_R = torch.minimum(uniform_R * total_R, total_R.nextafter(torch.zeros_like(total_R)))
+    sampled_R = (cumulative_RV <= target_R.unsqueeze(1)).sum(dim=-1)
     tokens_R = sampled_R.where(~greedy_R, logits_RV.argmax(dim=-1))
     return tokens_R, logprobs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)

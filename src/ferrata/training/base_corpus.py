@@ -203,11 +203,13 @@ def _about_list(stream: random.Random, items: list[str], separator: str) -> tupl
     return (f"after {items[at]}", items[at + 1]) if len(items) > 1 else ("first", items[0])
 
 
-def _symbols(stream: random.Random) -> Turns:
-    """Pieces in random order, to be repeated: they are symbols here, without meaning."""
-    pieces = [*stream.choices(phrases(), k=stream.randint(2, 6)), _name(stream)]
-    stream.shuffle(pieces)
-    text = "".join(pieces)
+def _repeat(stream: random.Random) -> Turns:
+    """Values and pieces in random order, to be repeated: they are symbols here, without meaning."""
+    pieces = [_value(stream, stream.choice(FIELDS)) for _ in range(stream.randint(4, 14))]
+    for at in range(len(pieces)):
+        if stream.random() < 0.25:
+            pieces[at] = stream.choice(phrases())
+    text = stream.choice((", ", " | ", "\n", " ")).join(pieces)
     return [("task", f"repeat\n{text}"), ("act", text)]
 
 
@@ -216,12 +218,25 @@ def _symbols(stream: random.Random) -> Turns:
 
 def _lookup(stream: random.Random) -> Turns:
     """One record, several questions."""
+    if stream.random() < 0.5:
+        return _lookup_many(stream)
     record = _record(stream, _fields(stream))
     keys = stream.sample(list(record), stream.randint(1, len(record)))
     bare = stream.random() < 0.7
     questions = [_question(stream, key) if bare else f'fill {{"{key}": "{BLANK}"}}' for key in keys]
     answers = [record[key] if bare else _json({key: record[key]}) for key in keys]
     return _interview(_show(stream, record), questions, answers)
+
+
+def _lookup_many(stream: random.Random) -> Turns:
+    """One record, and all its values in other orders."""
+    record = _record(stream, _fields(stream, 3, 8))
+    orders = [stream.sample(list(record), stream.randint(2, len(record))) for _ in range(stream.randint(1, 2))]
+    if stream.random() < 0.3:
+        questions = ["fill " + _json(dict.fromkeys(keys, BLANK)) for keys in orders]
+        return _interview(_show(stream, record), questions, [_json({k: record[k] for k in keys}) for keys in orders])
+    questions = [", ".join(keys) for keys in orders]
+    return _interview(_show(stream, record), questions, [", ".join(record[k] for k in keys) for keys in orders])
 
 
 def _request(stream: random.Random) -> Turns:
@@ -314,7 +329,14 @@ def _table(stream: random.Random) -> Turns:
     questions, answers = [], []
     for _ in range(stream.randint(2, 5)):
         name, field = stream.choice(names), stream.choice(fields)
-        if stream.random() < 0.2 and sum(row[field] == rows[name][field] for row in rows.values()) == 1:
+        if stream.random() < 0.2:
+            questions.append(f"row {name}")
+            answers.append(", ".join(rows[name].values()))
+        elif stream.random() < 0.2:
+            order = stream.sample(names, len(names))
+            questions.append(f"{field} of {', '.join(order)}")
+            answers.append(", ".join(rows[other][field] for other in order))
+        elif stream.random() < 0.2 and sum(row[field] == rows[name][field] for row in rows.values()) == 1:
             questions.append(f"who has {field} {rows[name][field]}")
             answers.append(name)
         else:
@@ -491,13 +513,13 @@ def _add(stream: random.Random) -> Turns:
 
 SKILLS: dict[str, tuple[Callable[[random.Random], Turns], int]] = {
     "copying": (_copying, 6),
-    "symbols": (_symbols, 3),
-    "lookup": (_lookup, 12),
+    "repeat": (_repeat, 10),
+    "lookup": (_lookup, 18),
     "request": (_request, 14),
     "delayed": (_delayed, 13),
     "slots": (_slots, 7),
-    "paths": (_paths, 5),
-    "table": (_table, 8),
+    "paths": (_paths, 3),
+    "table": (_table, 12),
     "form": (_form, 6),
     "sql": (_sql, 6),
     "two hops": (_two_hops, 8),

@@ -76,7 +76,7 @@ class Rates:
 def new_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer of the base model; unknown special strings inside text stay plain text."""
     tokenizer = build_tokenizer(*base_corpus.vocabulary())
-    tokenizer.split_special_tokens = True
+    tokenizer.split_special_tokens = tokenizer.backend_tokenizer.encode_special_tokens = True
     return tokenizer
 
 
@@ -197,8 +197,8 @@ class Muon(torch.optim.Optimizer):
     orthogonalised together.
     """
 
-    def __init__(self, matrices: Sequence[Tensor], lr: float, momentum: float = 0.95) -> None:
-        super().__init__(matrices, {"lr": lr, "momentum": momentum})
+    def __init__(self, matrices: Sequence[Tensor], lr: float, momentum: float = 0.95, decay: float = 0.1) -> None:
+        super().__init__(matrices, {"lr": lr, "momentum": momentum, "decay": decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -210,6 +210,7 @@ class Muon(torch.optim.Optimizer):
             for shape, matrices in by_shape.items():
                 updates = orthogonalised(torch.stack([self._momentum(m, group["momentum"]) for m in matrices]))
                 scale = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
+                torch._foreach_mul_(matrices, 1 - group["lr"] * group["decay"])
                 torch._foreach_add_(matrices, list(updates), alpha=-scale)
 
     def _momentum(self, matrix: Tensor, momentum: float) -> Tensor:
@@ -301,18 +302,26 @@ def exact_by_skill(model: LlamaForCausalLM, examples: Sequence[Encoded], pad: in
 # --- the recipe ------------------------------------------------------------------------------------------------------
 
 
-def train(out: Path, steps: int, seed: int, rates: Rates, compiled: bool) -> dict[str, float]:
+def train(
+    out: Path,
+    steps: int,
+    seed: int,
+    rates: Rates,
+    compiled: bool,
+    start: Path | None = None,
+    held_out_each: int = 32,
+) -> dict[str, float]:
     """Train for a fixed number of steps and write the policy folder, now and then on the way and at the end.
 
     Returns the share of exact answers by skill at the end. `compiled` turns torch.compile on, a fifth faster where a
-    C++ compiler is at hand.
+    C++ compiler is at hand. With `start`, a policy folder of this recipe is trained further instead of a new model.
     """
     torch.manual_seed(derive(seed, "weights"))
     tokenizer = new_tokenizer()
-    model = new_model(tokenizer)
+    model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32) if start else new_model(tokenizer)
     body: Body = torch.compile(model.model) if compiled else model.model
     makers = optimizers(model, rates)
-    held_out = validation_set(seed, tokenizer)
+    held_out = validation_set(seed, tokenizer, held_out_each)
     batches = iter(Batches(derive(seed, "training"), tokenizer))
     log = _Log(steps, every_seconds=150.0)
     exact: dict[str, float] = {}
@@ -323,7 +332,12 @@ def train(out: Path, steps: int, seed: int, rates: Rates, compiled: bool) -> dic
         if log.due(step) or step == steps - 1:
             exact = exact_by_skill(model, held_out, _id(tokenizer, PAD))
             log.show(step, exact)
-            save(out, model, tokenizer, {"steps": step + 1, "of": steps, "seed": seed, "exact": exact})
+            save(
+                out,
+                model,
+                tokenizer,
+                {"steps": step + 1, "of": steps, "seed": seed, "start": start and start.name, "exact": exact},
+            )
     return exact
 
 
@@ -371,13 +385,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path(next(iter(models.__path__)), "base"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--start", type=Path, help="a policy folder of this recipe, to be trained further")
     parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
     parser.add_argument("--muon", type=float, default=Rates.muon)
     parser.add_argument("--adam", type=float, default=Rates.adam)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
     rates = Rates(muon=chosen.muon, adam=chosen.adam)
-    train(chosen.out, round(chosen.minutes * STEPS_PER_MINUTE), chosen.seed, rates, chosen.compile)
+    train(chosen.out, round(chosen.minutes * STEPS_PER_MINUTE), chosen.seed, rates, chosen.compile, chosen.start)
 
 
 if __name__ == "__main__":

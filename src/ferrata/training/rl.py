@@ -33,9 +33,10 @@ def run(session: Session, position: Position | None) -> None:
         learned["time/learning"] = time.perf_counter() - started
         session.publish()
         record(session, update, collection, {**spread, **learned})
-        if update % recipe.evaluation.every == 0 and update < section.updates:
+        last = update == section.updates
+        if update % recipe.evaluation.every == 0 and not last:
             session.evaluate_small("rl", update)
-        if session.interrupts.requested or update % recipe.run.checkpoint_every == 0:
+        if session.interrupts.requested or (update % recipe.run.checkpoint_every == 0 and not last):
             save(session, "rl", update, learner)
             session.stop_if_asked()
     session.evaluate_fully("rl", section.updates)

@@ -20,7 +20,7 @@ def run(session: Session, position: Position | None) -> None:
     learner = SupervisedLearner(session.policy.model, section)
     if position:
         restore(learner, position)
-    if position and position.step == section.updates:
+    if position and position.step == section.updates and session.last_sampled():
         return
     examples = draw_demonstrations(session)
     session.view.stage("sft", section.updates)
@@ -29,7 +29,8 @@ def run(session: Session, position: Position | None) -> None:
         metrics = learner.update(batch)
         session.folder.store.add_metrics("sft", step, metrics)
         session.view.progress(step, metrics)
-        if session.interrupts.requested or step % (10 * session.recipe.run.checkpoint_every) == 0:
+        due = step % (10 * session.recipe.run.checkpoint_every) == 0 and step < section.updates
+        if session.interrupts.requested or due:
             save(session, "sft", step, learner)
             session.stop_if_asked()
     session.publish()

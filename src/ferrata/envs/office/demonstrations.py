@@ -125,9 +125,10 @@ def _decides(goal: Goal) -> bool:
 
 def _stop_half_way(goal: Goal, stream: random.Random) -> Goal:
     """The same goal for somebody who decides after the first of two lookups, by guessing."""
-    part = next(part for part in ("document", "message", "answer") if part in goal and goal[part]["decoys"])
-    guess = stream.choice((goal[part]["value"], goal[part]["decoys"][0]))
-    affected = ("answer",) if part == "answer" else ("document", "message")
-    guessed: Goal = {name: goal[name] | {"value": guess} for name in affected if name in goal}
+    deciding = [part for part in ("document", "message", "answer") if part in goal and goal[part]["decoys"]]
     kept = {name: value for name, value in goal.items() if name not in ("levels", "compare")}
-    return kept | guessed | {"lookups": goal["lookups"][:1]}
+    kept["lookups"] = goal["lookups"][:1]
+    if deciding:
+        guess = stream.choice((goal[deciding[0]]["value"], goal[deciding[0]]["decoys"][0]))
+        kept |= {part: goal[part] | {"value": guess} for part in deciding}
+    return kept

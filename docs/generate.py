@@ -1,0 +1,277 @@
+"""Writes the parts of the documentation that the code already knows: run it with `make docs`.
+
+    commands.md   every command with its arguments and options, from the command line itself
+    recipe.md     every recipe key with its type, default and meaning, from the recipe's classes
+    office.md     the blocks between `<!-- begin NAME -->` and `<!-- end NAME -->`
+
+`pages()` computes the texts without writing them; a test compares them with the files.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from ferrata.cli.main import app
+from ferrata.envs.office import OfficeEnvironment
+from ferrata.envs.office.demonstrations import RATES, solution
+from ferrata.envs.office.families import SPARE_TURNS, TIERS
+from ferrata.envs.office.language import names, numbers
+from ferrata.envs.tools import Tool
+from ferrata.recipe import Recipe
+from ferrata.recipe_loading import load_recipe, shipped_recipes
+from ferrata.records import Task
+
+DOCS = Path(__file__).parent
+GENERATED = "<!-- Written by `make docs` from {source}: change that, not this page. -->"
+SEED = 1
+"""Seed of the example tasks."""
+
+VALUES = {str: "text", int: "number", list[int]: "number, may repeat", Path: "path"}
+"""Types of options in words."""
+
+FLAWS = {
+    "forget_message": "A mail was asked for: it is not sent. Where a reply is awaited, `done` is submitted instead.",
+    "forget_document": "A document was asked for: it is not written.",
+    "stop_half_way": "Two lookups decide: only the first is made, and the decision is guessed.",
+    "say_done": "A value was asked for as the answer: `done` is submitted.",
+    "forget_to_confirm": "The mail is first sent without `confirm`, then again with it.",
+    "look_twice": "The first step is made twice.",
+}
+
+
+def pages() -> dict[Path, str]:
+    """Every page that holds generated text, complete."""
+    office = DOCS / "office.md"
+    return {
+        DOCS / "commands.md": commands_page(),
+        DOCS / "recipe.md": recipe_page(),
+        office: filled(office.read_text(encoding="utf-8"), OFFICE),
+    }
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(_row(cells) for cells in (head, ["---"] * len(head), *rows))
+
+
+def _row(cells: Sequence[str]) -> str:
+    escaped = [cell.replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
+
+
+def paragraph(text: str) -> str:
+    """Text in lines of the usual length."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def code(text: object) -> str:
+    """Text as inline code."""
+    return f"`{text}`"
+
+
+# Commands -------------------------------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """Every command, in the order in which `ferrata --help` lists them."""
+    group: Any = typer.main.get_command(app)
+    parts = [
+        GENERATED.format(source="`src/ferrata/cli/main.py`"),
+        "# Commands",
+        paragraph(
+            f"{group.help} `ferrata COMMAND --help` prints the same in the terminal. How commands end, and with which "
+            "exit code, stands in [runs](runs.md#exit-codes)."
+        ),
+    ]
+    return "\n\n".join([*parts, *(_command(command) for command in group.commands.values())]) + "\n"
+
+
+def _command(command: Any) -> str:
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    usage = " ".join(["ferrata", command.name, *(_usage(argument) for argument in arguments)])
+    parts = [f"## ferrata {command.name}", command.help, f"```text\n{usage}{' [OPTIONS]' if options else ''}\n```"]
+    parts += [table(("argument", "meaning"), [(code(a.metavar), a.help) for a in arguments])]
+    if options:
+        parts += [table(("option", "value", "default", "meaning"), [_option(option) for option in options])]
+    return "\n\n".join(parts)
+
+
+def _usage(argument: Any) -> str:
+    name = argument.metavar + ("..." if argument.nargs == -1 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def _option(option: Any) -> tuple[str, str, str, str]:
+    """Name, value, default, meaning. Help texts say a default that is computed in square brackets."""
+    meaning, _, computed = option.help.removesuffix(".").partition(" [default: ")
+    annotation = option.type_descriptor.annotation
+    value = "" if option.is_flag else VALUES[annotation]
+    default = computed.removesuffix("]") or ("off" if option.is_flag else str(option.default or ""))
+    return code(option.opts[0]), value, default, f"{meaning}."
+
+
+# Recipe ---------------------------------------------------------------------------------------------------------
+
+
+def recipe_page() -> str:
+    """Every key of a recipe, section by section."""
+    schema = Recipe.model_json_schema()
+    fields = schema["properties"]
+    sections = {name: field["$ref"].rsplit("/", 1)[1] for name, field in fields.items() if "$ref" in field}
+    plain = {name: field for name, field in fields.items() if name not in sections}
+    shipped = [(code(name), load_recipe(name).description) for name in sorted(shipped_recipes())]
+    parts = [
+        GENERATED.format(source="`src/ferrata/recipe.py`"),
+        "# Recipe",
+        paragraph(
+            "A recipe is a TOML file. A key that is left out has its default; an unknown key is refused with the "
+            "nearest known one. Any key can be set on the command line, where values are read as TOML:"
+        ),
+        "```sh\nferrata train office-quickstart seed=1 rl.updates=40 'env.tiers=[1]' --dry-run\n```",
+        "`--dry-run` prints the whole recipe as it would be run. These recipes ship with Ferrata:",
+        table(("recipe", "what it does"), shipped),
+        "## Top level",
+        _keys("", plain),
+    ]
+    for name, definition in sections.items():
+        content = schema["$defs"][definition]
+        parts += [f"## {name}", content["description"], _keys(f"{name}.", content["properties"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _keys(prefix: str, fields: dict[str, dict[str, Any]]) -> str:
+    rows = [(code(prefix + name), _type(f), _default(f), _meaning(f)) for name, f in fields.items()]
+    return table(("key", "type", "default", "meaning"), rows)
+
+
+def _type(field: dict[str, Any]) -> str:
+    """The type of a key in words, with its bounds."""
+    if "const" in field or "enum" in field:
+        return " or ".join(code(value) for value in field.get("enum", [field.get("const")]))
+    if field["type"] == "array":
+        return f"list of {_type(field['items']).replace('number, ', 'numbers, each ', 1)}"
+    word = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}[field["type"]]
+    bounds = [
+        ("minimum", "≥"),
+        ("exclusiveMinimum", ">"),
+        ("maximum", "≤"),
+        ("exclusiveMaximum", "<"),
+    ]
+    limits = [f"{sign} {field[name]:g}" for name, sign in bounds if name in field and abs(field[name]) < 10**12]
+    return ", ".join([word, *limits])
+
+
+def _default(field: dict[str, Any]) -> str:
+    """The default as TOML."""
+    if "default" not in field:
+        return "required"
+    value = field["default"]
+    text = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
+    return code(text)
+
+
+def _meaning(field: dict[str, Any]) -> str:
+    """What the key means; the ids of requirements are for those who build Ferrata."""
+    return re.sub(r" \(SPEC [^)]*\)", "", " ".join(field.get("description", "").split()))
+
+
+# Office ---------------------------------------------------------------------------------------------------------
+
+
+def filled(page: str, blocks: dict[str, Callable[[], str]]) -> str:
+    """The page with every block between its markers written anew. Raises KeyError for a block without markers."""
+    for name, render in blocks.items():
+        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        found = pattern.search(page)
+        if found is None:
+            raise KeyError(f"the page has no block '{name}'")
+        page = f"{page[: found.end(1)]}{render()}\n{page[found.start(2) :]}"
+    return page
+
+
+def office_tools() -> str:
+    """The tools with their arguments."""
+    env = OfficeEnvironment()
+    rows = [(code(tool.name), _arguments(tool), tool.effect.value, tool.description) for tool in env.tools]
+    env.close()
+    return table(("tool", "arguments", "effect", "what the model is told"), rows)
+
+
+def _arguments(tool: Tool) -> str:
+    return ", ".join(code(f"{name}: true" if name == "confirm" else name) for name in tool.input_schema["properties"])
+
+
+def office_families() -> str:
+    """Every family with an example."""
+    rows = []
+    for tier, families in TIERS.items():
+        for family in families:
+            task = example(family, tier)
+            rows.append((str(tier), code(family), task.instruction, ", ".join(task.subgoals)))
+    return table(("tier", "family", "example of an instruction", "subgoals"), rows)
+
+
+def office_caps() -> str:
+    """How many turns a task may take."""
+    caps = [
+        f"{low} to {high} turns more than it has subgoals in tier {tier}" for tier, (low, high) in SPARE_TURNS.items()
+    ]
+    return f"A task may take {', and '.join(caps)}."
+
+
+def office_reserved() -> str:
+    """How many names and numbers belong to which split."""
+    rows = [
+        ("names", str(len(names(False))), str(len(names(True)))),
+        ("numbers 100 to 999", str(len(numbers(100, 1000, False))), str(len(numbers(100, 1000, True)))),
+        ("codes 1000 to 9999", str(len(numbers(1000, 10000, False))), str(len(numbers(1000, 10000, True)))),
+    ]
+    return table(("", "training", "evaluation"), rows)
+
+
+def office_flaws() -> str:
+    """What demonstrations get wrong. Raises KeyError for a flaw that is not described here."""
+    return table(("flaw", "rate", "what happens"), [(code(f), f"{rate:.0%}", FLAWS[f]) for f, rate in RATES.items()])
+
+
+def office_episode() -> str:
+    """One flawless episode as the model sees it, with the reward components of each step."""
+    task = example("compare_report", 2)
+    env = OfficeEnvironment()
+    lines = [f"task    {env.reset(task).text}"]
+    for _, text in solution(task.world["goal"]):
+        lines += ["", f"agent   {text}"]
+        lines += [f"office  {line}" for line in env.step(text).observation.text.splitlines()]
+    env.close()
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+def example(family: str, tier: int) -> Task:
+    """The example task of a family."""
+    env = OfficeEnvironment()
+    task = env.generate(family, tier, random.Random(SEED), "train")
+    env.close()
+    return task
+
+
+OFFICE: dict[str, Callable[[], str]] = {
+    "tools": office_tools,
+    "families": office_families,
+    "caps": office_caps,
+    "reserved": office_reserved,
+    "flaws": office_flaws,
+    "episode": office_episode,
+}
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(DOCS.parent))

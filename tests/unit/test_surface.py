@@ -1,0 +1,52 @@
+"""What scripts and recipes of other people depend on: names of commands, parameters and recipe keys.
+
+A change here breaks them: it belongs in CHANGELOG.md, under Changed or Removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer.main
+
+from ferrata.cli.main import app
+from ferrata.recipe_loading import known_keys, shipped_recipes
+
+COMMANDS = {
+    "train": ["RECIPE", "KEY=VALUE", "--out", "--resume", "--dry-run"],
+    "eval": ["RUN_OR_POLICY", "--env", "--tier", "--tasks", "--seed", "--sampled", "--json"],
+    "replay": ["RUN", "TRAJECTORY"],
+    "report": ["RUN"],
+    "check-env": ["NAME_OR_CLASS"],
+}
+KEYS = {
+    "": "name description seed stages",
+    "env": "name tiers",
+    "policy": "model threads",
+    "rewards": "success failure process efficiency near_repeat repeat invalid unfinished safety tool_cost "
+    "process_limit",
+    "rollout": "episodes_at_once max_turns max_tokens_per_turn max_tokens temperature max_fault_share",
+    "sft": "updates demonstrations batch_size optimizer learning_rate weight_decay warmup imperfection max_grad_norm",
+    "rl": "algorithm updates tasks_per_update group_size optimizer learning_rate weight_decay epochs minibatches "
+    "microbatch_tokens clip_low clip_high kl entropy normalise spread_floor max_grad_norm min_success min_valid",
+    "evaluation": "tasks tasks_small every seed",
+    "run": "checkpoint_every keep_checkpoints store_groups",
+}
+
+
+def test_commands_and_their_parameters_are_these() -> None:
+    group: Any = typer.main.get_command(app)
+    found = {
+        name: [parameter.metavar or parameter.opts[0] for parameter in command.params]
+        for name, command in group.commands.items()
+    }
+    assert found == COMMANDS
+
+
+def test_recipe_keys_are_these() -> None:
+    pinned = [f"{section}.{key}".lstrip(".") for section, keys in KEYS.items() for key in keys.split()]
+    assert list(known_keys()) == pinned
+
+
+def test_shipped_recipes_are_these() -> None:
+    assert sorted(shipped_recipes()) == ["office-quickstart", "office-smoke"]
