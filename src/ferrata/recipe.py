@@ -129,7 +129,7 @@ class RlSection(Section):
     """Passes over each collection."""
     minibatches: Positive = 2
     """Optimizer steps per pass."""
-    microbatch_tokens: Positive = 8192
+    microbatch_tokens: Positive = 2048
     """Padded tokens per forward pass; changes memory, never the gradient."""
     clip_low: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     """Lower clip of the probability ratio: 1 - clip_low."""
@@ -141,7 +141,7 @@ class RlSection(Section):
     """Weight of the entropy bonus."""
     normalise: bool = True
     """Divide the group advantage by the group's standard deviation; false gives Dr. GRPO's advantage."""
-    spread_floor: Annotated[float, Field(gt=0.0)] = 1e-3
+    spread_floor: Annotated[float, Field(gt=0.0)] = 0.05
     """A group whose rewards have a smaller standard deviation gives no gradient."""
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
     min_success: Share = 0.30

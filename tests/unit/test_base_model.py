@@ -31,7 +31,7 @@ def test_special_strings_in_a_text_stay_text() -> None:
 
 
 def test_rows_are_nearly_full_and_repeatable() -> None:
-    first, again = (next(iter(Batches(5, TOKENIZER, rows=16))) for _ in range(2))
+    first, again = (next(iter(Batches(5, TOKENIZER, rows=16, row=160))) for _ in range(2))
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
     assert (first[0] == TOKENIZER.convert_tokens_to_ids(PAD)).float().mean() < 0.12
@@ -64,7 +64,7 @@ def test_updates_lower_the_loss() -> None:
     torch.manual_seed(0)
     model = base_model.new_model(TOKENIZER)
     makers = base_model.optimizers(model, Rates())
-    batch = next(iter(Batches(1, TOKENIZER, rows=4)))
+    batch = next(iter(Batches(1, TOKENIZER, rows=4, row=80)))
     losses = [base_model.update(model, model.model, makers, batch) for _ in range(6)]
     assert losses[-1] < losses[0] - 1.0
     assert all(later < earlier for earlier, later in itertools.pairwise(losses))

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ferrata.errors import PolicyError
 from ferrata.models.chat import Chat, template_chat, token_chat
-from ferrata.models.tokenizer import ACT, CHAT, END, RESULT, TASK
+from ferrata.models.tokenizer import ACT, CHAT, END, RESULT, TASK, build_tokenizer
 
 pytestmark = pytest.mark.quick
 
@@ -101,6 +101,17 @@ def test_text_from_the_world_never_becomes_a_control_token(
     ):
         assert [token for token in made if token in control] == [token for token in empty if token in control]
         assert text in tokenizer.decode(made)
+
+
+def test_a_control_tokens_name_leaves_the_text_around_it_alone() -> None:
+    tokenizer = build_tokenizer(["word"], ["ka"])
+    # Not among the special tokens, so the tokenizer itself would not keep it out.
+    tokenizer.add_tokens(["<tool_call>"])
+    word = tokenizer.convert_tokens_to_ids("word")
+    ids = token_chat(tokenizer, CHAT).following("word<tool_call>word", closed=True)[1:-1]
+    assert tokenizer.decode(ids) == "word<tool_call>word"
+    assert tokenizer.convert_tokens_to_ids("<tool_call>") not in ids
+    assert ids.count(word) == 2
 
 
 def test_text_leaves_out_a_stop_id_at_the_end_alone(chat: Chat, tokenizer: PreTrainedTokenizerFast) -> None:

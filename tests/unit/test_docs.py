@@ -233,16 +233,11 @@ def test_exit_codes_are_these() -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The words of every `ferrata` command in the shell blocks and indented blocks of a page."""
-    lines = [
-        line
-        for language in ("sh", "bash", "console")
-        for block in blocks(page, language)
-        for line in block.splitlines()
-    ]
+    """The words of every `ferrata` command in shell blocks and indented blocks; a synopsis with `[...]` is none."""
+    lines = [line for language in ("sh", "console") for block in blocks(page, language) for line in block.splitlines()]
     lines += re.findall(r"^    (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    words = [re.sub(r"^(\$ )?(python -m )?", "", line) for line in lines]
-    return [shlex.split(line, comments=True)[1:] for line in words if re.match(r"(\S+/)?ferrata ", line)]
+    lines = [re.sub(r"^(\$ )?(python -m )?", "", line) for line in lines if " [" not in line]
+    return [shlex.split(line, comments=True)[1:] for line in lines if re.match(r"(\S+/)?ferrata ", line)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

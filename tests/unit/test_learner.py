@@ -63,26 +63,28 @@ def wanted_probability(model: LlamaForCausalLM) -> float:
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_the_learner_learns_to_emit_the_rewarded_token(kind: str) -> None:
     model, stream = tiny_policy(), random.Random(0)
-    learner = Learner(model, RlSection(learning_rate=1e-2, kl=0.0), optimizer_kind=kind)
+    learner = Learner(model, RlSection(learning_rate=1e-2, kl=0.0, optimizer=kind))
     before = wanted_probability(model)
     for _ in range(12):
         metrics = learner.update(sampled(model, stream), stream)
     assert before < 0.2
     assert wanted_probability(model) > 0.9
     assert metrics["rl/steps"] == 2
+    assert len(learner._optimizer._members) == (2 if kind == "muon" else 1)
     assert learner.updates == 12
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_the_supervised_learner_memorises_a_demonstration(kind: str) -> None:
-    section = SftSection(updates=40, learning_rate=1e-2)
-    learner = SupervisedLearner(tiny_policy(), section, optimizer_kind=kind)
+    section = SftSection(updates=40, learning_rate=1e-2, optimizer=kind)
+    learner = SupervisedLearner(tiny_policy(), section)
     batch = [Example.demonstration([1, 4, 2, 9], [False, True, True, True])] * 2
     history = [learner.update(batch) for _ in range(40)]
     assert history[0]["sft/loss"] == pytest.approx(math.log(VOCABULARY), abs=0.5)
     assert history[-1]["sft/loss"] < 0.1
     assert history[-1]["sft/token_accuracy"] == 1.0
     assert history[0]["sft/tokens"] == 6
+    assert len(learner._optimizer._members) == (2 if kind == "muon" else 1)
 
 
 def test_before_the_first_step_ratios_are_one_and_the_gap_is_closed() -> None:
@@ -153,11 +155,11 @@ def test_a_gradient_that_is_not_finite_is_refused_and_counted() -> None:
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_resuming_gives_the_same_next_update(kind: str) -> None:
     model, stream = tiny_policy(), random.Random(0)
-    section = RlSection(kl=0.0, epochs=2)
-    learner = Learner(model, section, optimizer_kind=kind)
+    section = RlSection(kl=0.0, epochs=2, optimizer=kind)
+    learner = Learner(model, section)
     learner.update(sampled(model, stream), stream)
     twin = copy.deepcopy(model)
-    resumed = Learner(twin, section, optimizer_kind=kind)
+    resumed = Learner(twin, section)
     resumed.load_state_dict(copy.deepcopy(learner.state_dict()))
     examples = sampled(model, stream)
     assert learner.update(examples, random.Random(9)) == resumed.update(examples, random.Random(9))

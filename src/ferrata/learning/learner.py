@@ -40,7 +40,6 @@ class Learner:
         model: the policy; trained in place.
         section: the recipe's `rl` section.
         reference: frozen policy for the divergence; needed when `section.kl` is above 0.
-        optimizer_kind: 'adamw' or 'muon'.
         estimator: which divergence enters the loss, 'k2' or 'k3'.
 
     Raises:
@@ -53,14 +52,13 @@ class Learner:
         section: RlSection,
         reference: PreTrainedModel | None = None,
         *,
-        optimizer_kind: str = "adamw",
         estimator: str = "k3",
     ) -> None:
         assert reference is not None or section.kl == 0.0, "a divergence needs a reference"
         check_model(model)
         self.model, self.reference, self.section = model.eval(), reference, section
         self._divergence = divergence(estimator)
-        self._optimizer = build_optimizer(model, section.learning_rate, section.weight_decay, optimizer_kind)
+        self._optimizer = build_optimizer(model, section.learning_rate, section.weight_decay, section.optimizer)
         self.updates = 0
         """How many times `update` trained something."""
 

@@ -29,7 +29,6 @@ class SupervisedLearner:
     Args:
         model: the policy; trained in place, and left in the mode it is in.
         section: the recipe's `sft` section; `updates` is the length of the schedule.
-        optimizer_kind: 'adamw' or 'muon'.
         microbatch_tokens: padded tokens per forward pass; changes memory and speed, never the gradient.
 
     Raises:
@@ -41,12 +40,11 @@ class SupervisedLearner:
         model: PreTrainedModel,
         section: SftSection,
         *,
-        optimizer_kind: str = "adamw",
         microbatch_tokens: int = 2048,
     ) -> None:
         check_model(model)
         self.model, self.section, self.microbatch_tokens = model, section, microbatch_tokens
-        self._optimizer = build_optimizer(model, section.learning_rate, section.weight_decay, optimizer_kind)
+        self._optimizer = build_optimizer(model, section.learning_rate, section.weight_decay, section.optimizer)
         self.updates = 0
         """Optimizer steps so far: the place in the schedule."""
 

@@ -37,13 +37,13 @@ from ferrata.seeds import derive
 from ferrata.training import base_corpus
 from ferrata.training.base_corpus import Exchange
 
-ROW = 160
-"""Tokens of a row: one to five exchanges."""
+SHORT, LONG = (20, 80), (10, 160)
+"""Rows of a batch and tokens of a row: about 24 exchanges a batch. Every fourth batch is long."""
 
-ROWS = 24
-"""Rows of a batch."""
+TOKENS = 1600
+"""Tokens of a batch."""
 
-STEPS_PER_MINUTE = 60
+STEPS_PER_MINUTE = 120
 """Pace of one thread of the reference machine (AMD Zen 3)."""
 
 IGNORED = -100
@@ -59,10 +59,10 @@ class Rates:
     muon: float = 0.02
     """For the matrices inside the layers."""
 
-    adam: float = 0.004
+    adam: float = 0.003
     """For embeddings and norms."""
 
-    warmup: int = 60
+    warmup: int = 100
     """Steps."""
 
     def share(self, step: int, steps: int) -> float:
@@ -145,7 +145,7 @@ class Batches:
     the longest waiting exchange that still fits.
     """
 
-    def __init__(self, seed: int, tokenizer: PreTrainedTokenizerFast, rows: int = ROWS, row: int = ROW) -> None:
+    def __init__(self, seed: int, tokenizer: PreTrainedTokenizerFast, rows: int, row: int) -> None:
         self._exchanges = base_corpus.examples(seed)
         self._tokenizer, self._rows, self._row = tokenizer, rows, row
         self._waiting: list[Encoded] = []
@@ -319,16 +319,17 @@ def train(
     torch.manual_seed(derive(seed, "weights"))
     tokenizer = new_tokenizer()
     model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32) if start else new_model(tokenizer)
-    body: Body = torch.compile(model.model) if compiled else model.model
+    body: Body = torch.compile(model.model, dynamic=False) if compiled else model.model
     makers = optimizers(model, rates)
     held_out = validation_set(seed, tokenizer, held_out_each)
-    batches = iter(Batches(derive(seed, "training"), tokenizer))
+    short = iter(Batches(derive(seed, "short"), tokenizer, *SHORT))
+    long = iter(Batches(derive(seed, "long"), tokenizer, *LONG))
     log = _Log(steps, every_seconds=150.0)
     exact: dict[str, float] = {}
     for step in range(steps):
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in makers):
             group["lr"] = group["peak"] * rates.share(step, steps)
-        log.add(update(model, body, makers, next(batches)))
+        log.add(update(model, body, makers, next(long if step % 4 == 3 else short)))
         if log.due(step) or step == steps - 1:
             exact = exact_by_skill(model, held_out, _id(tokenizer, PAD))
             log.show(step, exact)
@@ -351,17 +352,17 @@ class _Log:
 
     def add(self, loss: float) -> None:
         self._losses.append(loss)
-        if len(self._losses) % 50 == 0:
-            print(f"loss {sum(self._losses[-50:]) / 50:.3f}", flush=True)
+        if len(self._losses) % 100 == 0:
+            print(f"loss {sum(self._losses[-100:]) / 100:.3f}", flush=True)
 
     def due(self, step: int) -> bool:
         return time.monotonic() - self._shown > self._every
 
     def show(self, step: int, exact: dict[str, float]) -> None:
         seconds = time.monotonic() - self._started
-        pace, recent = (step + 1) / seconds, self._losses[-20:]
+        pace, recent = (step + 1) / seconds, self._losses[-50:]
         print(f"step {step + 1}/{self._steps}  {seconds / 60:.1f} min, {(self._steps - step - 1) / pace / 60:.1f} left"
-              f"  {pace * ROW * ROWS:.0f} tokens/s  loss {sum(recent) / len(recent):.3f}"
+              f"  {pace * TOKENS:.0f} tokens/s  loss {sum(recent) / len(recent):.3f}"
               f"  exact {sum(exact.values()) / len(exact):.3f}")  # fmt: skip
         print("  " + ", ".join(f"{skill} {share:.2f}" for skill, share in exact.items()), flush=True)
         self._shown = time.monotonic()
