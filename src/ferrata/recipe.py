@@ -104,27 +104,34 @@ class SftSection(Section):
     optimizer: Literal["adamw", "muon"] = "adamw"
     """'muon' steps the matrices by orthogonalised momentum, and everything else by AdamW."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
+    """Peak learning rate, in AdamW's units for both optimizers."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Decoupled decay of matrices, times the learning rate."""
     warmup: Share = 0.05
     """Share of the steps over which the learning rate rises; it then falls linearly to zero."""
     imperfection: Share = 0.5
     """Scales the rate of procedural errors in the demonstrations (0 = flawless)."""
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    """The gradient is scaled down to this norm."""
 
 
 class RlSection(Section):
     """Reinforcement learning on groups of episodes."""
 
     algorithm: Literal["grpo"] = "grpo"
+    """How rewards become advantages."""
     updates: Annotated[int, Field(ge=0)] = 60
     """Rounds of collect and learn."""
     tasks_per_update: Positive = 16
+    """Fresh training tasks of each round."""
     group_size: Annotated[int, Field(ge=2)] = 8
     """Episodes of the same task from the same initial state."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """As in `sft`."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4
+    """Learning rate, constant, in AdamW's units for both optimizers."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Decoupled decay of matrices, times the learning rate."""
     epochs: Positive = 1
     """Passes over each collection."""
     minibatches: Positive = 2
@@ -144,6 +151,7 @@ class RlSection(Section):
     spread_floor: Annotated[float, Field(gt=0.0)] = 0.05
     """A group whose rewards have a smaller standard deviation gives no gradient."""
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    """The gradient is scaled down to this norm."""
     min_success: Share = 0.30
     """Entry gate: RL refuses to start below this success rate (SPEC ALG-8)."""
     min_valid: Share = 0.5

@@ -61,7 +61,7 @@ class EventKind(enum.StrEnum):
     STEP = "step"
     """One step was taken (for the efficiency component)."""
     SUBGOAL = "subgoal"
-    """A subgoal was reached for the first time; `name` is the subgoal."""
+    """A subgoal was reached for the first time; `name` is the subgoal, `amount` 0 when only key steps are rewarded."""
     INVALID = "invalid"
     """The action was malformed or refused; `name` is the fault, see `envs.actions.Fault`."""
     NEAR_REPEAT = "near_repeat"

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from ferrata.models.tokenizer import ACT, END, PAD
 from ferrata.training import base_model
-from ferrata.training.base_corpus import Exchange
+from ferrata.training.base_corpus import SKILLS, Exchange
 from ferrata.training.base_model import IGNORED, Batches, Rates, collate, encode, orthogonalised
 
 TOKENIZER = base_model.new_tokenizer()
@@ -54,7 +54,7 @@ def test_the_rate_warms_up_and_ends_near_zero() -> None:
 def test_training_writes_a_policy_folder(tmp_path: Path) -> None:
     exact = base_model.train(tmp_path / "base", steps=2, seed=0, rates=Rates(), compiled=False, held_out_each=1)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    assert set(exact) == set(base_model.base_corpus.SKILLS)
+    assert set(exact) == set(SKILLS)
     assert 1_000_000 < sum(weight.numel() for weight in model.parameters()) < 1_300_000
     assert sum(file.stat().st_size for file in (tmp_path / "base").iterdir()) < 8_000_000
     assert {file.name for file in (tmp_path / "base").iterdir()} >= {"config.json", "ferrata.json", "tokenizer.json"}

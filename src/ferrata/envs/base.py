@@ -83,7 +83,8 @@ class Environment:
         """Report a subgoal of the task; only the first time counts."""
         if subgoal in self.task.subgoals and subgoal not in self.reached:
             self.reached.append(subgoal)
-            self._events.append(Event(EventKind.SUBGOAL, subgoal))
+            rewarded = not self.task.key_steps or subgoal in self.task.key_steps
+            self._events.append(Event(EventKind.SUBGOAL, subgoal, float(rewarded)))
 
     def finish(self, success: bool) -> None:
         """End the episode with the judge's verdict."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Sequence
 
 from ferrata.envs.base import Environment
@@ -43,6 +45,9 @@ def find_environment(name: str) -> type[Environment]:
 
 def _find_class(path: str) -> type[Environment]:
     module, _, attribute = path.partition(":")
+    if os.getcwd() not in sys.path:
+        # A console script does not search the folder it is called from, where people keep what they write.
+        sys.path.append(os.getcwd())
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

@@ -56,9 +56,9 @@ class StoredEvaluation(msgspec.Struct, frozen=True):
     stage: str
     step: int
     kind: str
-    """What was measured, e.g. 'greedy' or 'sampled'."""
+    """On how many tasks: 'small' or 'full'."""
     name: str
-    """On what, e.g. 'unseen'."""
+    """How tokens were chosen: 'greedy' or 'sampled'."""
     content: dict[str, Any]
     """The whole result, JSON-ready."""
 
@@ -147,6 +147,13 @@ class RunStore:
             self._connection.execute(
                 "INSERT OR REPLACE INTO evaluations (stage, step, kind, name, json) VALUES (?, ?, ?, ?, ?)",
                 (stage, step, kind, name, json.dumps(content)),
+            )
+
+    def drop_trajectories(self, stage: str, step: int, split: str) -> None:
+        """Forget the trajectories of one step, so that writing them again does not double them."""
+        with self._writing(stage):
+            self._connection.execute(
+                "DELETE FROM trajectories WHERE stage = ? AND step = ? AND split = ?", (stage, step, split)
             )
 
     def add_trajectories(self, stage: str, step: int, split: str, trajectories: Sequence[Trajectory]) -> list[int]:

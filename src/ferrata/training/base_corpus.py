@@ -89,12 +89,18 @@ def _interview(context: str, questions: Sequence[str], answers: Sequence[str]) -
 
 
 def _interrupted(stream: random.Random, turns: Turns) -> Turns:
-    """The same conversation with an unrelated question somewhere in the middle: what it needs lies further back."""
-    if len(turns) < 4:
+    """The same conversation with an unrelated question somewhere in the middle: what it needs lies further back.
+
+    The question is about other fields, so that nothing asked later becomes ambiguous.
+    """
+    said = "\n".join(text for _, text in turns)
+    unsaid = [field for field in FIELDS if field not in said]
+    if len(turns) < 4 or len(unsaid) < 2:
         return turns
     at = 2 * stream.randrange(1, len(turns) // 2)
-    (_, question), answer = _lookup(stream)[:2]
-    return [*turns[:at], ("result", question), answer, *turns[at:]]
+    record = _record(stream, stream.sample(unsaid, stream.randint(2, min(5, len(unsaid)))))
+    question, answer = _ask_bare(stream, record, [stream.choice(list(record))])
+    return [*turns[:at], ("result", f"{_show(stream, record)}\n{question}"), ("act", answer), *turns[at:]]
 
 
 # --- small draws -----------------------------------------------------------------------------------------------------
@@ -217,26 +223,25 @@ def _repeat(stream: random.Random) -> Turns:
 
 
 def _lookup(stream: random.Random) -> Turns:
-    """One record, several questions."""
-    if stream.random() < 0.5:
-        return _lookup_many(stream)
+    """One record, several questions about one key or about many, in any order."""
     record = _record(stream, _fields(stream))
-    keys = stream.sample(list(record), stream.randint(1, len(record)))
-    bare = stream.random() < 0.7
-    questions = [_question(stream, key) if bare else f'fill {{"{key}": "{BLANK}"}}' for key in keys]
-    answers = [record[key] if bare else _json({key: record[key]}) for key in keys]
-    return _interview(_show(stream, record), questions, answers)
+    most = 1 if stream.random() < 0.5 else len(record)
+    wanted = [stream.sample(list(record), stream.randint(1, most)) for _ in range(stream.randint(1, 3))]
+    kinds = stream.choices((_ask_bare, _ask_copy, _ask_form), (50, 30, 20), k=len(wanted))
+    asked = [kind(stream, record, keys) for kind, keys in zip(kinds, wanted, strict=True)]
+    return _interview(_show(stream, record), [question for question, _ in asked], [answer for _, answer in asked])
 
 
-def _lookup_many(stream: random.Random) -> Turns:
-    """One record, and all its values in other orders."""
-    record = _record(stream, _fields(stream, 3, 8))
-    orders = [stream.sample(list(record), stream.randint(2, len(record))) for _ in range(stream.randint(1, 2))]
-    if stream.random() < 0.3:
-        questions = ["fill " + _json(dict.fromkeys(keys, BLANK)) for keys in orders]
-        return _interview(_show(stream, record), questions, [_json({k: record[k] for k in keys}) for keys in orders])
-    questions = [", ".join(keys) for keys in orders]
-    return _interview(_show(stream, record), questions, [", ".join(record[k] for k in keys) for keys in orders])
+def _ask_bare(stream: random.Random, record: dict[str, str], keys: Sequence[str]) -> tuple[str, str]:
+    return _question(stream, ", ".join(keys)), ", ".join(record[key] for key in keys)
+
+
+def _ask_copy(stream: random.Random, record: dict[str, str], keys: Sequence[str]) -> tuple[str, str]:
+    return f"copy {', '.join(keys)}", ", ".join(f"{key}: {record[key]}" for key in keys)
+
+
+def _ask_form(stream: random.Random, record: dict[str, str], keys: Sequence[str]) -> tuple[str, str]:
+    return "fill " + _json(dict.fromkeys(keys, BLANK)), _json({key: record[key] for key in keys})
 
 
 def _request(stream: random.Random) -> Turns:
@@ -244,11 +249,12 @@ def _request(stream: random.Random) -> Turns:
     name, other = _names(stream, 2)
     record = _record(stream, _fields(stream))
     keys = stream.sample(list(record), stream.randint(1, 2))
-    where = _place(stream, name)
-    wanted = " and ".join(keys)
+    where, copied = _place(stream, name), stream.random() < 0.3
     task = stream.choice(("{w} of {n}", "the {w} of {n} please", "ask {n}, show {w}", "what is the {w} in {n}?"))
-    turns = [("task", task.format(w=wanted, n=where)), ("act", where), ("result", _show(stream, record))]
-    turns.append(("act", ", ".join(record[key] for key in keys)))
+    if copied:
+        task = stream.choice(("copy {w} of {n}", "ask {n}, copy {w}"))
+    turns = [("task", task.format(w=" and ".join(keys), n=where)), ("act", where), ("result", _show(stream, record))]
+    turns.append(("act", ", ".join(f"{key}: {record[key]}" if copied else record[key] for key in keys)))
     for _ in range(stream.randint(0, 2)):
         key = stream.choice(keys)
         cue = stream.choice((f"sent to {other}, {key} again", f"saved\n{key}", _json({"to": other, key: BLANK})))
@@ -322,38 +328,43 @@ def _paths(stream: random.Random) -> Turns:
 
 
 def _table(stream: random.Random) -> Turns:
-    """Rows under a header or one sentence a row; questions name a row and a column, or a value."""
+    """Rows under a header or one sentence a row; questions name rows and columns, or a value."""
     names = _names(stream, stream.randint(2, 5))
     fields = _fields(stream, 1, 3 if len(names) > 3 else 4)
     rows = {name: _record(stream, fields) for name in names}
-    questions, answers = [], []
-    for _ in range(stream.randint(2, 5)):
-        name, field = stream.choice(names), stream.choice(fields)
-        if stream.random() < 0.2:
-            questions.append(f"row {name}")
-            answers.append(", ".join(rows[name].values()))
-        elif stream.random() < 0.2:
-            order = stream.sample(names, len(names))
-            questions.append(f"{field} of {', '.join(order)}")
-            answers.append(", ".join(rows[other][field] for other in order))
-        elif stream.random() < 0.2 and sum(row[field] == rows[name][field] for row in rows.values()) == 1:
-            questions.append(f"who has {field} {rows[name][field]}")
-            answers.append(name)
-        else:
-            shapes = ("{f} of {n}", "{n} {f}", "the {f} of {n} please", "{n}, {f}?")
-            questions.append(stream.choice(shapes).format(f=field, n=name))
-            answers.append(rows[name][field])
-    return _interview(_show_rows(stream, rows, fields), questions, answers)
+    header, lines = _show_rows(stream, rows, fields)
+    asked = [_about_rows(stream, rows, fields, lines) for _ in range(stream.randint(2, 5))]
+    text = "\n".join((*header, *lines.values()))
+    return _interview(text, [question for question, _ in asked], [answer for _, answer in asked])
 
 
-def _show_rows(stream: random.Random, rows: dict[str, dict[str, str]], fields: Sequence[str]) -> str:
+def _about_rows(
+    stream: random.Random, rows: dict[str, dict[str, str]], fields: Sequence[str], lines: dict[str, str]
+) -> tuple[str, str]:
+    name, field, kind = stream.choice(list(rows)), stream.choice(fields), stream.random()
+    if kind < 0.2:
+        return f"copy row {name}", lines[name]
+    if kind < 0.3:
+        return f"row {name}", ", ".join(rows[name].values())
+    if kind < 0.4:
+        order = stream.sample(list(rows), len(rows))
+        return f"{field} of {', '.join(order)}", ", ".join(rows[other][field] for other in order)
+    if kind < 0.5 and sum(row[field] == rows[name][field] for row in rows.values()) == 1:
+        return f"who has {field} {rows[name][field]}", name
+    shapes = ("{f} of {n}", "{n} {f}", "the {f} of {n} please", "{n}, {f}?")
+    return stream.choice(shapes).format(f=field, n=name), rows[name][field]
+
+
+def _show_rows(
+    stream: random.Random, rows: dict[str, dict[str, str]], fields: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """A table in one of three styles: header lines, and the line of each name."""
     style = stream.randrange(3)
     if style == 0:
-        lines = [" | ".join(("name", *fields)), *(" | ".join((name, *row.values())) for name, row in rows.items())]
-        return "\n".join(lines)
+        return [" | ".join(("name", *fields))], {name: " | ".join((name, *row.values())) for name, row in rows.items()}
     if style == 1:
-        return "\n".join(f"{name}: " + ", ".join(f"{k} {v}" for k, v in row.items()) for name, row in rows.items())
-    return "\n".join(", ".join(f"{k}: {v}" for k, v in {"name": name, **row}.items()) for name, row in rows.items())
+        return [], {name: f"{name}: " + ", ".join(f"{k} {v}" for k, v in row.items()) for name, row in rows.items()}
+    return [], {name: ", ".join(f"{k}: {v}" for k, v in {"name": name, **row}.items()) for name, row in rows.items()}
 
 
 def _form(stream: random.Random) -> Turns:
@@ -513,8 +524,8 @@ def _add(stream: random.Random) -> Turns:
 
 SKILLS: dict[str, tuple[Callable[[random.Random], Turns], int]] = {
     "copying": (_copying, 6),
-    "repeat": (_repeat, 10),
-    "lookup": (_lookup, 18),
+    "repeat": (_repeat, 8),
+    "lookup": (_lookup, 22),
     "request": (_request, 14),
     "delayed": (_delayed, 13),
     "slots": (_slots, 7),

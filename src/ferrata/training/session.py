@@ -57,6 +57,7 @@ class Session:
     def evaluate_fully(self, stage: str, step: int) -> EvaluationResult:
         """Greedy and sampled success on all unseen tasks; stores the greedy episodes, returns the sampled result."""
         greedy, trajectories = self._evaluate(stage, step, "full", "greedy", self.recipe.evaluation.tasks)
+        self.folder.store.drop_trajectories(stage, step, "eval")
         self.folder.store.add_trajectories(stage, step, "eval", trajectories)
         sampled, _ = self._evaluate(stage, step, "full", "sampled", self.recipe.evaluation.tasks)
         self.folder.store.add_metrics(stage, step, {"time/evaluation": greedy.seconds + sampled.seconds})

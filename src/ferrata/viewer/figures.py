@@ -48,7 +48,7 @@ _HEALTH = {
     "rl/kl": ("KL to the reference", "How far the policy has moved from its start (nats per token)."),
     "rl/clip_fraction": ("Clip fraction", "Share of tokens whose probability ratio was clipped."),
     "rl/grad_norm": ("Gradient norm", "Before clipping."),
-    "rl/logprob_gap": ("Sampler-learner gap", "Largest difference of log-probabilities of the same tokens (nats)."),
+    "rl/logprob_gap": ("Sampler-learner gap", "Mean difference of log-probabilities of the same tokens (nats)."),
     "rl/loss": ("Loss", "The surrogate's value; its level means little, its jumps do."),
 }
 _SFT = {

@@ -31,16 +31,19 @@ so that greedy decoding fails wherever a mail is asked for, until reinforcement 
 
 
 def solution(goal: Goal) -> list[Step]:
-    """The steps that reach a goal, in order."""
+    """The steps that reach a goal, in order. After each lookup the agent first says what it found."""
     steps = [(lookup["subgoal"], _lookup(lookup)) for lookup in goal["lookups"]]
-    later = [(goal["answer"]["subgoal"], call("submit_result", answer=goal["answer"]["value"]))]
+    answer = call("submit_result", answer=goal["answer"]["value"])
+    later = [(goal["answer"]["subgoal"], f"code: {goal['reply']['code']} {answer}" if "reply" in goal else answer)]
     if "message" in goal:
         later.insert(0, ("sent", _send(goal["message"])))
     if "document" in goal:
         written = call("edit_document", path=goal["document"]["path"], content=goal["document"]["value"])
         later.insert(1 if "reply" in goal else 0, ("written", written))
-    first, text = later[0]
-    return [*steps, (first, _thought(goal) + text), *later[1:]]
+    thoughts = ["", *(_finding(lookup) for lookup in goal["lookups"])]
+    thoughts[-1] += _comparison(goal)
+    said = [f"{thought}{text}" for thought, (_, text) in zip(thoughts, [*steps, later[0]], strict=True)]
+    return [(name, text) for (name, _), text in zip([*steps, later[0]], said, strict=True)] + later[1:]
 
 
 def _lookup(lookup: dict[str, Any]) -> str:
@@ -55,7 +58,12 @@ def _send(message: dict[str, Any], confirm: bool = True) -> str:
     return call("send_message", **arguments, **({"confirm": True} if confirm else {}))
 
 
-def _thought(goal: Goal) -> str:
+def _finding(lookup: dict[str, Any]) -> str:
+    """The asked field said aloud with its value: `price: 429 `. The value is then at hand, wherever it is needed."""
+    return f"{lookup['field']}: {lookup['value']} "
+
+
+def _comparison(goal: Goal) -> str:
     """The comparison said aloud before it decides: `310 < 429 `."""
     if "levels" in goal:
         left, right = goal["levels"]
@@ -63,7 +71,8 @@ def _thought(goal: Goal) -> str:
         left, right = (lookup["value"] for lookup in goal["lookups"])
     else:
         return ""
-    return f"{left} {'<' if int(left) < int(right) else '>'} {right} "
+    also = f"minimum: {right} " if len(goal["lookups"]) == 1 else ""
+    return f"{also}{left} {'<' if int(left) < int(right) else '>'} {right} "
 
 
 # Scripted failures ----------------------------------------------------------------------------------------------
