@@ -52,7 +52,8 @@ def test_the_rate_warms_up_and_ends_near_zero() -> None:
 
 
 def test_training_writes_a_policy_folder(tmp_path: Path) -> None:
-    exact = base_model.train(tmp_path / "base", steps=2, seed=0, rates=Rates(), compiled=False, held_out_each=1)
+    phases = [base_model.Phase(name, (name,), 1, 1, Rates(), {"add": 0}) for name in ("one", "two")]
+    exact = base_model.train(tmp_path / "base", seed=0, compiled=False, phases=phases, held_out_each=1)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     assert set(exact) == set(SKILLS)
     assert 1_000_000 < sum(weight.numel() for weight in model.parameters()) < 1_300_000

@@ -12,7 +12,7 @@ and no name or number reserved for evaluation occurs.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ferrata.envs.office import language
@@ -67,10 +67,11 @@ def vocabulary() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
 # --- the stream ------------------------------------------------------------------------------------------------------
 
 
-def examples(seed: int) -> Iterator[Exchange]:
-    """Endless exchanges; the same seed gives the same stream."""
+def examples(seed: int, emphasis: Mapping[str, int] | None = None) -> Iterator[Exchange]:
+    """Endless exchanges; the same seed gives the same stream. `emphasis` replaces the weights of some skills."""
     stream = random.Random(seed)
-    skills, weights = list(SKILLS), [weight for _, weight in SKILLS.values()]
+    changed = emphasis or {}
+    skills, weights = list(SKILLS), [changed.get(skill, weight) for skill, (_, weight) in SKILLS.items()]
     while True:
         skill = stream.choices(skills, weights)[0]
         turns = SKILLS[skill][0](stream)

@@ -6,8 +6,8 @@
     Muon              orthogonalised momentum for the matrices, in fp32
     exact_by_skill    share of answers that greedy decoding would get right, by skill
 
-The number of steps is fixed, not the minutes, so the same seed gives the same model; `--minutes` merely sets the
-number of steps by the pace measured on the reference machine. Only the agent's answers carry loss.
+The number of steps is fixed, not the minutes, so the same seed gives the same model. Only the agent's answers carry
+loss.
 
 Shapes: B rows, T tokens of a row, N answer tokens of a batch, D width, V vocabulary.
 """
@@ -21,7 +21,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,6 @@ SHORT, LONG = (20, 80), (10, 160)
 
 TOKENS = 1600
 """Tokens of a batch."""
-
-STEPS_PER_MINUTE = 120
-"""Pace of one thread of the reference machine (AMD Zen 3)."""
 
 EMBEDDING_SCALE = 0.5
 """Deviation of a fresh embedding. Large, so that what a layer adds does not drown which token stands where."""
@@ -155,8 +152,15 @@ class Batches:
     the longest waiting exchange that still fits.
     """
 
-    def __init__(self, seed: int, tokenizer: PreTrainedTokenizerFast, rows: int, row: int) -> None:
-        self._exchanges = base_corpus.examples(seed)
+    def __init__(
+        self,
+        seed: int,
+        tokenizer: PreTrainedTokenizerFast,
+        rows: int,
+        row: int,
+        emphasis: Mapping[str, int] | None = None,
+    ) -> None:
+        self._exchanges = base_corpus.examples(seed, emphasis)
         self._tokenizer, self._rows, self._row = tokenizer, rows, row
         self._waiting: list[Encoded] = []
 
@@ -312,44 +316,71 @@ def exact_by_skill(model: LlamaForCausalLM, examples: Sequence[Encoded], pad: in
 # --- the recipe ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Phase:
+    """One part of the training, with optimizers of its own."""
+
+    name: str
+    path: tuple[str, ...]
+    """Names of the stream that the phase's text is drawn from."""
+    steps: int
+    schedule: int
+    """Steps after which the learning rates would be zero; more than `steps` ends the phase before that."""
+    rates: Rates
+    emphasis: dict[str, int]
+    """Weights of skills that differ from `base_corpus.SKILLS`."""
+
+
+PHASES = (
+    Phase("first", (), steps=2516, schedule=5400, rates=Rates(), emphasis={}),
+    Phase(
+        "finish",
+        ("finish",),
+        steps=1500,
+        schedule=1500,
+        rates=Rates(muon=0.012, adam=0.002),
+        emphasis={"compare": 24, "compare names": 20, "levels": 24, "table": 4, "copying": 3, "repeat": 3, "add": 0},
+    ),
+)
+"""Everything first; then mostly what was still weak, comparing numbers, while the learning rates fall to zero."""
+
+
 def train(
-    out: Path,
-    steps: int,
-    seed: int,
-    rates: Rates,
-    compiled: bool,
-    start: Path | None = None,
-    held_out_each: int = 32,
+    out: Path, seed: int, compiled: bool, phases: Sequence[Phase] = PHASES, held_out_each: int = 32
 ) -> dict[str, float]:
-    """Train for a fixed number of steps and write the policy folder, now and then on the way and at the end.
+    """Train through all phases and write the policy folder, now and then on the way and at the end.
 
     Returns the share of exact answers by skill at the end. `compiled` turns torch.compile on, a fifth faster where a
-    C++ compiler is at hand. With `start`, a policy folder of this recipe is trained further instead of a new model.
+    C++ compiler is at hand.
     """
     torch.manual_seed(derive(seed, "weights"))
     tokenizer = new_tokenizer()
-    model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32) if start else new_model(tokenizer)
+    model = new_model(tokenizer)
     body: Body = torch.compile(model.model, dynamic=False) if compiled else model.model
-    makers = optimizers(model, rates)
     held_out = validation_set(seed, tokenizer, held_out_each)
-    short = iter(Batches(derive(seed, "short"), tokenizer, *SHORT))
-    long = iter(Batches(derive(seed, "long"), tokenizer, *LONG))
-    log = _Log(steps, every_seconds=150.0)
     exact: dict[str, float] = {}
-    for step in range(steps):
-        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in makers):
-            group["lr"] = group["peak"] * rates.share(step, steps)
-        log.add(update(model, body, makers, next(long if step % 4 == 3 else short)))
-        if log.due(step) or step == steps - 1:
-            exact = exact_by_skill(model, held_out, _id(tokenizer, PAD))
-            log.show(step, exact)
-            save(
-                out,
-                model,
-                tokenizer,
-                {"steps": step + 1, "of": steps, "seed": seed, "start": start and start.name, "exact": exact},
-            )
+    for phase in phases:
+        log = _Log(phase.steps, every_seconds=150.0)
+        for step, loss in enumerate(_run_phase(phase, model, body, tokenizer, seed), start=1):
+            log.add(loss)
+            if log.due() or step == phase.steps:
+                exact = exact_by_skill(model, held_out, _id(tokenizer, PAD))
+                log.show(step, exact)
+                save(out, model, tokenizer, {"phase": phase.name, "steps": step, "seed": seed, "exact": exact})
     return exact
+
+
+def _run_phase(
+    phase: Phase, model: LlamaForCausalLM, body: Body, tokenizer: PreTrainedTokenizerFast, seed: int
+) -> Iterator[float]:
+    """Take the steps of one phase; yields the loss of each."""
+    makers = optimizers(model, phase.rates)
+    short = iter(Batches(derive(seed, *phase.path, "short"), tokenizer, *SHORT, phase.emphasis))
+    long = iter(Batches(derive(seed, *phase.path, "long"), tokenizer, *LONG, phase.emphasis))
+    for step in range(phase.steps):
+        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in makers):
+            group["lr"] = group["peak"] * phase.rates.share(step, phase.schedule)
+        yield update(model, body, makers, next(long if step % 4 == 3 else short))
 
 
 class _Log:
@@ -365,13 +396,13 @@ class _Log:
         if len(self._losses) % 100 == 0:
             print(f"loss {sum(self._losses[-100:]) / 100:.3f}", flush=True)
 
-    def due(self, step: int) -> bool:
+    def due(self) -> bool:
         return time.monotonic() - self._shown > self._every
 
     def show(self, step: int, exact: dict[str, float]) -> None:
         seconds = time.monotonic() - self._started
         pace, recent = (step + 1) / seconds, self._losses[-50:]
-        print(f"step {step + 1}/{self._steps}  {seconds / 60:.1f} min, {(self._steps - step - 1) / pace / 60:.1f} left"
+        print(f"step {step}/{self._steps}  {seconds / 60:.1f} min, {(self._steps - step) / pace / 60:.1f} left"
               f"  {pace * TOKENS:.0f} tokens/s  loss {sum(recent) / len(recent):.3f}"
               f"  exact {sum(exact.values()) / len(exact):.3f}")  # fmt: skip
         print("  " + ", ".join(f"{skill} {share:.2f}" for skill, share in exact.items()), flush=True)
@@ -392,18 +423,13 @@ def save(out: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast,
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Train the base model that ships with Ferrata.")
-    parser.add_argument("--minutes", type=float, default=45, help="budget on the reference machine; fixes the steps")
     parser.add_argument("--out", type=Path, default=Path(next(iter(models.__path__)), "base"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--start", type=Path, help="a policy folder of this recipe, to be trained further")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
-    parser.add_argument("--muon", type=float, default=Rates.muon)
-    parser.add_argument("--adam", type=float, default=Rates.adam)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
-    rates = Rates(muon=chosen.muon, adam=chosen.adam)
-    train(chosen.out, round(chosen.minutes * STEPS_PER_MINUTE), chosen.seed, rates, chosen.compile, chosen.start)
+    train(chosen.out, chosen.seed, chosen.compile)
 
 
 if __name__ == "__main__":
