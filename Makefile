@@ -8,8 +8,7 @@
 #   make format      put the code in order
 #   make clean       remove caches (never runs or environments)
 #
-# On a machine with a GPU, or where the pinned torch is not the CPU build:
-#   make demo TORCH="torch --index-url https://download.pytorch.org/whl/cpu"
+# The pin may be a CUDA build where you are; choose another torch with  make demo TORCH="torch==..."
 
 PYTHON ?= python3.11
 VENV ?= .venv

@@ -1,6 +1,6 @@
 """Draws the README's picture from run folders: greedy success on unseen tasks over GRPO updates, a line per run.
 
-    python docs/rising.py runs/seed-0 runs/seed-1 runs/seed-2 > docs/images/rising.svg
+python docs/rising.py runs/seed-0 runs/seed-1 runs/seed-2 > docs/images/rising.svg
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ def picture(paths: Sequence[Path]) -> str:
     title = "Success on unseen office tasks over GRPO updates"
     plot = str(line_plot(series, Look(title, title, 760, 300, percent=True, y_range=(0.0, 1.0), markers=True)))
     sheet = (files("ferrata") / "viewer" / "templates" / "report.css").read_text(encoding="utf-8")
-    rules = [rule for rule in re.findall(r"[^{}]+\{[^{}]*\}", sheet) if re.search(r":root|\.s\d|svg|grid |line|band|dot|axis", rule)]
+    rules = [
+        rule
+        for rule in re.findall(r"[^{}]+\{[^{}]*\}", sheet)
+        if re.search(r":root|\.s\d|svg|grid |line|band|dot|axis", rule)
+    ]
     kept = [rule for rule in rules if "@media" not in rule]
     return plot.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
         ">", f"><style>{''.join(kept)}{STYLE}</style>", 1

@@ -19,7 +19,7 @@ Step = tuple[str, str]
 """(subgoal that the step reaches, text of the step)"""
 
 RATES = {
-    "forget_message": 0.6,
+    "forget_message": 0.65,
     "forget_document": 0.2,
     "stop_half_way": 0.25,
     "say_done": 0.25,
