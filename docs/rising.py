@@ -41,7 +41,8 @@ def picture(paths: Sequence[Path]) -> str:
         for rule in re.findall(r"[^{}]+\{[^{}]*\}", sheet)
         if re.search(r":root|\.s\d|svg|grid |line|band|dot|axis", rule)
     ]
-    kept = [rule for rule in rules if "@media" not in rule]
+    light = next(rule for rule in rules if ":root" in rule)
+    kept = [light, *(rule for rule in rules if ":root" not in rule)]
     return plot.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
         ">", f"><style>{''.join(kept)}{STYLE}</style>", 1
     )

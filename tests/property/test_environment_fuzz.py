@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ huge = st.integers(1, 6000).map(lambda digits: '{"action": "read_file", "argumen
 doubled = calls.map(lambda text: text[:-1] + ', "action": "read_file"}')
 
 
+@pytest.mark.slow
 @settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(text=st.one_of(any_text, calls, valid, halves, deep, huge, doubled))
 def test_no_text_raises(text: str) -> None:
