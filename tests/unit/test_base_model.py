@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM
 
 from ferrata.models.tokenizer import ACT, END, PAD
 from ferrata.training import base_model
+from ferrata.training.base_batches import IGNORED, Batches, collate, encode
 from ferrata.training.base_corpus import SKILLS, Exchange
-from ferrata.training.base_model import IGNORED, Batches, Rates, collate, encode, orthogonalised
+from ferrata.training.base_model import Rates
 
 TOKENIZER = base_model.new_tokenizer()
 EXCHANGE = Exchange("lookup", (("task", "price: 429\nprice?"), ("act", "429")))
@@ -35,14 +36,6 @@ def test_rows_are_nearly_full_and_repeatable() -> None:
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
     assert (first[0] == TOKENIZER.convert_tokens_to_ids(PAD)).float().mean() < 0.12
-
-
-@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (16, 16)])
-def test_orthogonalised_matrices_have_singular_values_near_one(shape: tuple[int, int]) -> None:
-    matrices = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
-    values = torch.linalg.svdvals(orthogonalised(matrices))
-    assert values.max() < 1.3
-    assert values[:, : min(shape) // 2].min() > 0.6
 
 
 def test_the_rate_warms_up_and_ends_near_zero() -> None:

@@ -2,7 +2,6 @@
 
     train             the whole recipe: corpus -> batches -> steps -> policy folder
     new_model         the architecture, about 1.2 million weights
-    Batches           packs exchanges into rows without waste
     Muon              orthogonalised momentum for the matrices, in fp32
     exact_by_skill    share of answers that greedy decoding would get right, by skill
 
@@ -21,7 +20,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,11 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ferrata import models
-from ferrata.models.tokenizer import ACT, CHAT, END, PAD, RESULT, TASK, build_tokenizer, padded_size
+from ferrata.learning.muon import orthogonalise
+from ferrata.models.tokenizer import CHAT, END, PAD, build_tokenizer, padded_size
 from ferrata.seeds import derive
 from ferrata.training import base_corpus
-from ferrata.training.base_corpus import Exchange
+from ferrata.training.base_batches import IGNORED, Batches, Encoded, collate, encode, token_id
 
 SHORT, LONG = (20, 80), (10, 160)
 """Rows of a batch and tokens of a row: about 24 exchanges a batch. Every fourth batch is long."""
@@ -45,8 +45,6 @@ TOKENS = 1600
 
 EMBEDDING_SCALE = 0.5
 """Deviation of a fresh embedding. Large, so that what a layer adds does not drown which token stands where."""
-
-IGNORED = -100
 
 Body = Callable[..., Any]
 """The layers of a model: ids to hidden states."""
@@ -107,100 +105,6 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return model
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """An exchange as tokens."""
-
-    skill: str
-    """Key of base_corpus.SKILLS."""
-
-    ids: list[int]
-    """Token ids of the whole conversation."""
-
-    answers: list[tuple[int, int]]
-    """Half-open spans of `ids` that the agent wrote, each with its end token."""
-
-
-def encode(exchange: Exchange, tokenizer: PreTrainedTokenizerFast) -> Encoded:
-    """Render an exchange as the chat of CHAT does: a role token before each turn, an end token after each answer."""
-    roles = {"task": TASK, "result": RESULT, "act": ACT}
-    ids: list[int] = []
-    answers: list[tuple[int, int]] = []
-    for role, text in exchange.turns:
-        ids.append(_id(tokenizer, roles[role]))
-        start = len(ids)
-        ids += tokenizer.backend_tokenizer.encode(text).ids
-        if role == "act":
-            ids.append(_id(tokenizer, END))
-            answers.append((start, len(ids)))
-    return Encoded(exchange.skill, ids, answers)
-
-
-def _id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
-    index = tokenizer.backend_tokenizer.token_to_id(token)
-    assert isinstance(index, int)
-    return index
-
-
-class Batches:
-    """Endless batches of packed rows: (ids_BT, labels_BT), labels IGNORED outside answers.
-
-    Several conversations share a row, one after the other; each is a distraction for the next. Rows are filled with
-    the longest waiting exchange that still fits.
-    """
-
-    def __init__(
-        self,
-        seed: int,
-        tokenizer: PreTrainedTokenizerFast,
-        rows: int,
-        row: int,
-        emphasis: Mapping[str, int] | None = None,
-    ) -> None:
-        self._exchanges = base_corpus.examples(seed, emphasis)
-        self._tokenizer, self._rows, self._row = tokenizer, rows, row
-        self._waiting: list[Encoded] = []
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield collate([self._fill() for _ in range(self._rows)], self._row, _id(self._tokenizer, PAD))
-
-    def _fill(self) -> list[Encoded]:
-        chosen: list[Encoded] = []
-        left = self._row
-        while True:
-            self._refill()
-            at = next((i for i, waiting in enumerate(self._waiting) if len(waiting.ids) <= left), None)
-            if at is None:
-                return chosen
-            chosen.append(self._waiting.pop(at))
-            left -= len(chosen[-1].ids)
-
-    def _refill(self) -> None:
-        while len(self._waiting) < 24:
-            encoded = encode(next(self._exchanges), self._tokenizer)
-            if len(encoded.ids) <= self._row:
-                self._waiting.append(encoded)
-
-
-def collate(rows: Sequence[Sequence[Encoded]], length: int, pad: int) -> tuple[Tensor, Tensor]:
-    """Rows of exchanges as (ids_BT, labels_BT), padded on the right."""
-    ids_BT = torch.full((len(rows), length), pad)
-    labels_BT = torch.full((len(rows), length), IGNORED)
-    for b, row in enumerate(rows):
-        offset = 0
-        for encoded in row:
-            tokens = torch.tensor(encoded.ids)
-            ids_BT[b, offset : offset + len(tokens)] = tokens
-            for start, stop in encoded.answers:
-                labels_BT[b, offset + start : offset + stop] = tokens[start:stop]
-            offset += len(tokens)
-    return ids_BT, labels_BT
-
-
 # --- learning --------------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +126,7 @@ class Muon(torch.optim.Optimizer):
             for matrix in group["params"]:
                 by_shape[matrix.shape].append(matrix)
             for shape, matrices in by_shape.items():
-                updates = orthogonalised(torch.stack([self._momentum(m, group["momentum"]) for m in matrices]))
+                updates = orthogonalise(torch.stack([self._momentum(m, group["momentum"]) for m in matrices]))
                 scale = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
                 torch._foreach_mul_(matrices, 1 - group["lr"] * group["decay"])
                 torch._foreach_add_(matrices, list(updates), alpha=-scale)
@@ -234,17 +138,6 @@ class Muon(torch.optim.Optimizer):
         buffer = state.setdefault("momentum", torch.zeros_like(matrix))
         buffer.lerp_(matrix.grad, 1 - momentum)
         return matrix.grad.lerp(buffer, momentum)
-
-
-def orthogonalised(matrices_KMN: Tensor, iterations: int = 5) -> Tensor:
-    """Each matrix with its singular values moved close to one, by a quintic Newton-Schulz iteration."""
-    tall = matrices_KMN.shape[1] > matrices_KMN.shape[2]
-    x: Tensor = matrices_KMN.mT if tall else matrices_KMN
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    for _ in range(iterations):
-        gram = x @ x.mT
-        x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
-    return x.mT if tall else x
 
 
 def optimizers(model: LlamaForCausalLM, rates: Rates) -> list[torch.optim.Optimizer]:
@@ -364,7 +257,7 @@ def train(
         for step, loss in enumerate(_run_phase(phase, model, body, tokenizer, seed), start=1):
             log.add(loss)
             if log.due() or step == phase.steps:
-                exact = exact_by_skill(model, held_out, _id(tokenizer, PAD))
+                exact = exact_by_skill(model, held_out, token_id(tokenizer, PAD))
                 log.show(step, exact)
                 save(out, model, tokenizer, {"phase": phase.name, "steps": step, "seed": seed, "exact": exact})
     return exact
@@ -401,7 +294,7 @@ class _Log:
 
     def show(self, step: int, exact: dict[str, float]) -> None:
         seconds = time.monotonic() - self._started
-        pace, recent = (step + 1) / seconds, self._losses[-50:]
+        pace, recent = step / seconds, self._losses[-50:]
         print(f"step {step}/{self._steps}  {seconds / 60:.1f} min, {(self._steps - step) / pace / 60:.1f} left"
               f"  {pace * TOKENS:.0f} tokens/s  loss {sum(recent) / len(recent):.3f}"
               f"  exact {sum(exact.values()) / len(exact):.3f}")  # fmt: skip
