@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
     """Train, and print what happens."""
     recipe = load_recipe(arguments[0] if arguments else "office-quickstart", arguments[1:])
     policy = load_policy(recipe.policy.model)
-    env = make_env(recipe.env.name, tiers=recipe.env.tiers, rewards=recipe.rewards)
+    env = new_env(recipe)
     for step, loss in enumerate(imitate(recipe, policy, env), start=1):
         print(f"sft {step}: loss {loss:.4f}")
     collector = make_collector(recipe, policy)
@@ -186,11 +186,15 @@ def step_optimizer(
 def make_collector(recipe: Recipe, policy: Policy) -> Collector:
     """What plays many episodes at once."""
     sampler = LocalSampler(policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens)
+    return Collector(sampler, lambda: new_env(recipe), policy.chat, recipe.rollout)
 
-    def new_env() -> Environment:
-        return make_env(recipe.env.name, tiers=recipe.env.tiers, rewards=recipe.rewards)
 
-    return Collector(sampler, new_env, policy.chat, recipe.rollout)
+def new_env(recipe: Recipe) -> Environment:
+    """The recipe's environment."""
+    section = recipe.env
+    return make_env(
+        section.name, tiers=section.tiers, rewards=recipe.rewards, families=section.families, tools=section.tools
+    )
 
 
 def success(recipe: Recipe, collector: Collector, env: Environment) -> float:

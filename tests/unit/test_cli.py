@@ -67,7 +67,9 @@ except SystemExit:
 def test_the_commands_are_these() -> None:
     text = run("--help").stdout
     commands = re.findall(r"^  ([a-z-]+)  ", text.partition("Commands:")[2], flags=re.MULTILINE)
-    assert commands == ["train", "eval", "replay", "report", "check-env"]
+    assert commands == [
+        "train", "eval", "replay", "report", "check-env", "init", "verify-audit", "audit-rewards",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,10 @@ def test_the_commands_are_these() -> None:
         ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--json"}),
         ("replay", set()),
         ("report", set()),
-        ("check-env", set()),
+        ("check-env", {"--tier", "--tasks", "--fuzz", "--json"}),
+        ("init", {"--name"}),
+        ("verify-audit", set()),
+        ("audit-rewards", {"--recipe", "--tasks", "--json"}),
     ],
 )
 def test_the_options_are_these(command: str, options: set[str]) -> None:

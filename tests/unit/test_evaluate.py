@@ -135,6 +135,7 @@ class PlayedByHand:
 
     def __init__(self, example: Trajectory) -> None:
         self.example = example
+        self.judge = None
         self.calls: list[tuple[object, ...]] = []
 
     def collect(

@@ -8,11 +8,18 @@ from ferrata import make_env
 from ferrata.errors import TaskError, UnknownNameError
 
 OWN = """
-from ferrata import Environment
+from ferrata import Environment, Task, tool
 
 class Room(Environment):
     name = "room"
     families = {1: ("wait",)}
+
+    def generate(self, family, tier, stream, split):
+        return Task("room", family, tier, split, "Wait.", {}, (), 3)
+
+    @tool("Wait.")
+    def wait(self) -> str:
+        return "waited"
 """
 
 

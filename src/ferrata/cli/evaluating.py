@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from ferrata.cli import json_file
 from ferrata.cli.live import percent
 from ferrata.envs.base import Environment
-from ferrata.errors import UsageError
 from ferrata.evaluation.evaluate import evaluate as evaluate_policy
 from ferrata.evaluation.results import EvaluationResult, Rate
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
+from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
-from ferrata.rollout.worlds import make_env
+from ferrata.rollout.worlds import find_environment, make_env
 from ferrata.runs import RunFolder
 from ferrata.runs.folder import is_run
 from ferrata.sampling.local import LocalSampler
@@ -43,20 +42,20 @@ class Request:
     """At the recipe's temperature instead of greedily."""
 
 
-def evaluate(request: Request, json_file: Path | None) -> None:
-    """Measure and print; `json_file` also gets the whole result. Raises UsageError for what cannot be measured."""
-    if json_file is not None and not os.access(json_file if json_file.exists() else json_file.parent, os.W_OK):
-        raise UsageError(f"The result cannot be written to {json_file}.")  # said now, not after the work
+def evaluate(request: Request, json: Path | None) -> None:
+    """Measure and print; `json` also gets the whole result. Raises UsageError for what cannot be measured."""
+    if json is not None:
+        json_file.refuse_unwritable(json)
     result = measure(request)
     Console().print(show(result))
-    if json_file is not None:
-        _write(json_file, msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
+    if json is not None:
+        json_file.write(json, result)
 
 
 def measure(request: Request) -> EvaluationResult:
     """Play the tasks. A run's own budgets and rewards apply; elsewhere the defaults."""
     recipe, folder = _source(request.policy)
-    env = make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
+    env = _environment(request, recipe)
     temperature = recipe.rollout.temperature if request.sampled else 0.0
     with _collector(folder, request, recipe) as collector, _progress(request.tasks) as progress:
         result, _ = evaluate_policy(
@@ -79,18 +78,29 @@ def _source(policy: str) -> tuple[Recipe, str]:
     return folder.recipe, str(checkpoint.path / "policy")
 
 
+def _environment(request: Request, recipe: Recipe) -> Environment:
+    """The environment asked for; a run's own one has the families and tools of the run, where the tiers have any."""
+    if recipe.env.name != request.env:
+        return make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
+    offered = find_environment(request.env).families
+    known = {family for tier in request.tiers for family in offered.get(tier, ())}
+    families = tuple(family for family in recipe.env.families if family in known)
+    return make_env(request.env, tiers=request.tiers, rewards=recipe.rewards, families=families, tools=recipe.env.tools)
+
+
 @contextmanager
 def _collector(folder: str, request: Request, recipe: Recipe) -> Iterator[Collector]:
-    def make() -> Environment:
-        return make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
-
     policy = load_policy(folder)
     at_once = min(recipe.rollout.episodes_at_once, request.tasks)
-    collector = Collector(LocalSampler(policy, at_once, recipe.rollout.max_tokens), make, policy.chat, recipe.rollout)
+    sampler = LocalSampler(policy, at_once, recipe.rollout.max_tokens)
+    judge = make_judge(recipe.judge, Path(request.policy) / VERDICTS if is_run(Path(request.policy)) else None)
+    collector = Collector(sampler, lambda: _environment(request, recipe), policy.chat, recipe.rollout, judge)
     try:
         yield collector
     finally:
         collector.close()
+        if judge is not None:
+            judge.close()
 
 
 @contextmanager
@@ -132,10 +142,3 @@ def _lines(result: EvaluationResult) -> list[str]:
 
 def _rate(rate: Rate) -> tuple[str, str, str]:
     return percent(rate.share), f"[{100 * rate.low:.0f}, {100 * rate.high:.0f}]", str(rate.n)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"The result cannot be written to {path}: {error.strerror or error}.") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -67,14 +67,20 @@ def _no_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
-def parse(text: str, tools: Mapping[str, Tool]) -> Action | Malformed:
-    """Find, read and check the action in `text`. Never raises, whatever the text."""
+def parse(text: str, tools: Mapping[str, Tool], offered: Collection[str] | None = None) -> Action | Malformed:
+    """Find, read and check the action in `text`. Never raises, whatever the text.
+
+    Args:
+        text: what the model said.
+        tools: every tool that the environment has.
+        offered: names that an answer to an unknown one may suggest; all of `tools` when None.
+    """
     if len(text) > MAX_CHARACTERS:
         return Malformed(Fault.TOO_LONG, f"the text has {len(text)} characters, at most {MAX_CHARACTERS} are read")
     found = _find(text)
     if isinstance(found, Malformed):
         return found
-    return _check(found, tools)
+    return _check(found, tools, tools if offered is None else offered)
 
 
 def _find(text: str) -> dict[str, Any] | Malformed:
@@ -113,14 +119,14 @@ def _reason(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]
 
 
-def _check(found: dict[str, Any], tools: Mapping[str, Tool]) -> Action | Malformed:
+def _check(found: dict[str, Any], tools: Mapping[str, Tool], offered: Collection[str]) -> Action | Malformed:
     """Check the object's form, the tool's name, the arguments and the confirmation."""
     name, arguments = found.get("action"), found.get("arguments", {})
     surplus = set(found) - {"action", "arguments"}
     if surplus:
         return Malformed(Fault.BAD_ARGUMENTS, f"unknown key {_quote(min(surplus))} beside 'action' and 'arguments'")
     if not isinstance(name, str) or name not in tools:
-        hint = nearest(name, tools) if isinstance(name, str) and len(name) < 100 else nearest("", tools)
+        hint = nearest(name, offered) if isinstance(name, str) and len(name) < 100 else nearest("", offered)
         return Malformed(Fault.UNKNOWN_TOOL, f"unknown action {_quote(name)}. {hint}")
     if not isinstance(arguments, dict):
         return Malformed(Fault.BAD_ARGUMENTS, "'arguments' must be an object")
@@ -131,7 +137,7 @@ def _check(found: dict[str, Any], tools: Mapping[str, Tool]) -> Action | Malform
 
 def _check_arguments(tool: Tool, arguments: dict[str, Any]) -> Action | Malformed:
     try:
-        wrong = best_match(tool.validator.iter_errors(arguments))
+        wrong = None if tool.fits(arguments) else best_match(tool.validator.iter_errors(arguments))
     except RecursionError:
         return Malformed(Fault.BAD_ARGUMENTS, f"{tool.name}: the arguments are nested too deeply")
     if wrong:

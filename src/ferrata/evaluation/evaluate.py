@@ -12,6 +12,7 @@ from ferrata.envs.base import Environment
 from ferrata.errors import RolloutFault
 from ferrata.evaluation.results import EvaluationResult, summarise
 from ferrata.records import Task, Trajectory
+from ferrata.rewards.judges import Judge, joint_version
 from ferrata.rollout.collector import Collector, Progress
 from ferrata.tasks.splits import task_set_version
 
@@ -38,15 +39,15 @@ def evaluate(
         seed=seed,
         asked=len(chosen),
         seconds=collection.stats.seconds,
-        versions=_versions(env, chosen),
+        versions=_versions(env, chosen, collector.judge),
     )
     if result.scored == 0:
         raise RolloutFault(f"None of the {result.n} evaluation episodes could be judged; stopped: {result.stops}.")
     return result, collection.trajectories
 
 
-def _versions(env: Environment, tasks: Sequence[Task]) -> dict[str, str]:
+def _versions(env: Environment, tasks: Sequence[Task], judge: Judge | None) -> dict[str, str]:
     """What was measured: results with different versions are not compared."""
     versions = {"tasks": task_set_version(tasks), "environment": f"{env.name}-{env.version}"}
     rewards = getattr(env.score, "version", None)
-    return versions if rewards is None else {**versions, "rewards": str(rewards)}
+    return versions if rewards is None else {**versions, "rewards": joint_version(str(rewards), judge)}

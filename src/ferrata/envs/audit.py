@@ -1,0 +1,199 @@
+"""The audit log (SPEC SAFE-3): one JSON line per action, each bound to the one before it by a hash.
+
+    log = AuditLog(folder)      one writer, one file: folder/TIME-PROCESS-NUMBER.jsonl
+    log.write(...)              appended, and handed to the operating system at once
+    log.close()                 notes in folder/heads.jsonl how the file ended, so that a cut is found too
+    verify(folder)              follows every chain
+
+A killed process loses at most the line of the action under way: a last line without its line feed is torn, and no
+tampering. A power failure loses what the operating system had not written yet. Until a file is closed, cutting lines
+off its end leaves no trace. Whoever may write the whole folder may also write new chains: against that, keep the
+seal that `verify` gives in another place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ferrata.envs.audit_chain import HEADS, Chain, Head, Walk, files, heads, record_abandoned, record_head, walk
+from ferrata.errors import AuditError, UsageError
+from ferrata.records import Event, EventKind
+
+MAX_ACTION_CHARACTERS = 2000
+"""Longer actions are logged by digest and length."""
+
+_OUTCOMES = {
+    EventKind.FORBIDDEN: "forbidden",
+    EventKind.TOOL_FAULT: "fault",
+    EventKind.TOOL_ERROR: "tool error",
+    EventKind.INVALID: "invalid",
+}
+"""What an event says about the outcome of an action, the gravest first."""
+
+
+def digest(text: str) -> str:
+    """BLAKE2b of a text, 32 hexadecimal digits. Every text has one, also with unpaired surrogates."""
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def outcome_of(events: Sequence[Event]) -> str:
+    """'ok', 'refused', or what happened and to what: 'forbidden:NAME', 'fault:...', 'tool error:...', 'invalid:...'."""
+    for kind, word in _OUTCOMES.items():
+        for event in events:
+            if event.kind is kind:
+                return "refused" if (word, event.name) == ("invalid", "refused") else f"{word}:{event.name}"
+    return "ok"
+
+
+class AuditLog:
+    """One writer of one file. The environments of one process share it; each process has a file of its own.
+
+    Raises AuditError when a line cannot be written: what nobody can account for must not go on.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            record_abandoned(folder)
+            self._open()
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+
+    @property
+    def path(self) -> Path:
+        """The file that is written."""
+        return self._chain.path
+
+    def write(self, episode: str, turn: int, action: str, outcome: str) -> None:
+        """Append one line.
+
+        Args:
+            episode: which episode: fingerprint of the task and seed.
+            turn: counts from 1.
+            action: what the agent said; of more than 2,000 characters the digest is kept.
+            outcome: see `outcome_of`; 'restored' and 'rolled back:N' are no actions of the agent.
+        """
+        entry: dict[str, Any] = {"time": round(time.time(), 3), "episode": episode, "turn": turn}
+        if len(action) <= MAX_ACTION_CHARACTERS and _is_text(action):
+            entry["action"] = action
+        else:
+            entry |= {"digest": digest(action), "characters": len(action)}
+        with self._lock:
+            try:
+                if os.getpid() != self._process:
+                    self._open()
+                self._chain.append({**entry, "outcome": outcome})
+            except OSError as error:
+                raise _unwritable(self.path, error) from error
+
+    def close(self) -> None:
+        """Note how the file ended, and let go of it; calling it again does nothing."""
+        with self._lock:
+            if self._chain.closed or os.getpid() != self._process:
+                return
+            chain = self._chain
+            try:
+                record_head(self.folder, Head(chain.path.name, chain.count, chain.head, torn=False))
+            except OSError as error:
+                raise _unwritable(self.folder / HEADS, error) from error
+            finally:
+                chain.close()
+
+    def _open(self) -> None:
+        """Begin a file of this process: a child must not write into its parent's chain."""
+        self._process = os.getpid()
+        self._chain = Chain.create(self.folder)
+
+
+def _is_text(action: str) -> bool:
+    """False with unpaired surrogates, which JSON in UTF-8 cannot hold."""
+    try:
+        action.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unwritable(path: Path, error: OSError) -> AuditError:
+    return AuditError(f"The audit log {path} cannot be written: {error.strerror or error}.")
+
+
+# Checking ---------------------------------------------------------------------------------------------------
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """What checking a folder found."""
+
+    files: int
+    lines: int
+    torn: int
+    """Files that end within a line, as a kill leaves them."""
+    unfinished: int
+    """Files that no head was recorded for: still written, or their writer was killed."""
+    seal: str
+    """Digest over all files and their heads. Kept elsewhere, it shows later that nothing was written anew."""
+    fault: str = ""
+    """The first broken link, with file and line; empty when every chain holds."""
+
+    @property
+    def ok(self) -> bool:
+        """True when every chain holds."""
+        return not self.fault
+
+    @property
+    def sentence(self) -> str:
+        """The report for a person."""
+        if self.fault:
+            return f"The audit log was tampered with: {self.fault}."
+        notes = [
+            f"{self.unfinished} not closed (a run under way, or killed)" * bool(self.unfinished),
+            f"{self.torn} torn at the last line by a kill" * bool(self.torn),
+        ]
+        noted = "".join(f", {note}" for note in notes if note)
+        return f"The audit log holds: {self.lines:,} lines in {self.files:,} files{noted}; seal {self.seal}."
+
+
+def verify(folder: Path) -> AuditReport:
+    """Check every link of every file of an audit folder. Raises UsageError when there is no log."""
+    if not folder.is_dir():
+        raise UsageError(f"There is no audit log at {folder}.")
+    try:
+        walks = {path.name: walk(path) for path in files(folder)}
+        chain_of_heads = walk(folder / HEADS) if (folder / HEADS).exists() else None
+        recorded = heads(folder)
+    except OSError as error:
+        raise UsageError(f"The audit log {folder} cannot be read: {error.strerror or error}.") from error
+    fault = chain_of_heads.fault if chain_of_heads else ""
+    for name in sorted({*walks, *recorded}):
+        fault = fault or _fault(name, walks.get(name), recorded.get(name))
+    return AuditReport(
+        files=len(walks),
+        lines=sum(found.count for found in walks.values()),
+        torn=sum(found.torn for found in walks.values()),
+        unfinished=len(walks.keys() - recorded.keys()),
+        seal=digest(repr(sorted((name, found.count, found.head) for name, found in walks.items())))[:16],
+        fault=fault,
+    )
+
+
+def _fault(name: str, found: Walk | None, head: Head | None) -> str:
+    """What is wrong with one file, given how it was recorded to end."""
+    if found is None:
+        return f"{name} was removed"
+    if found.fault or head is None:
+        return found.fault
+    if found.count < head.lines:
+        return f"{name}, line {found.count + 1}: {head.lines - found.count} lines were cut off the end"
+    if (found.count, found.head, found.torn) != (head.lines, head.head, head.torn):
+        return f"{name}, line {head.lines + 1}: something was added after the file was closed"
+    return ""

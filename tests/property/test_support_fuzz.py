@@ -1,0 +1,65 @@
+"""Invariant 3 for customer support: no text raises, and every world that arises can be saved and restored."""
+
+import json
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ferrata.envs import call
+from ferrata.envs.support import SupportEnvironment
+from ferrata.envs.support.shop import COLUMNS
+from ferrata.records import EventKind
+
+ENV = SupportEnvironment((3,))
+TASK = ENV.tasks("train", 1, families=["errands"])[0]
+SHOP = TASK.world["shop"]
+TOOLS = [tool.name for tool in ENV.tools]
+ARGUMENTS = sorted({name for tool in ENV.tools for name in tool.input_schema["properties"]})
+
+any_text = st.text(max_size=40)
+known = st.sampled_from(
+    [row[0] for row in SHOP["orders"]] + [row[0] for row in SHOP["customers"]] + [row[5] for row in SHOP["customers"]]
+    + [row[2] for row in SHOP["items"]] + [row[1] for row in SHOP["customers"]] + list(COLUMNS)
+)  # fmt: skip
+odd = st.sampled_from(
+    [0, -1, 2**63, -(2**63), 10**400, 1e308, 0.5, True, None, [], {}, "\0", "\ud800", "'; --", "x" * 3000]
+)
+value = known | odd | any_text | st.integers()
+calls = st.builds(
+    lambda name, arguments: json.dumps({"action": name, "arguments": arguments}),
+    st.sampled_from(TOOLS) | any_text,
+    st.dictionaries(st.sampled_from([*ARGUMENTS, "other"]), value, max_size=4),
+)
+order = st.sampled_from([row[0] for row in SHOP["orders"]]) | st.integers()
+name = st.sampled_from([row[0] for row in SHOP["customers"]]) | any_text
+pin = st.sampled_from([row[5] for row in SHOP["customers"]]) | st.integers()
+said = any_text | st.sampled_from(["PIN?", "Which order, please?", "No, 30 days.", "I refunded it."]) | known.map(str)
+valid = st.one_of(
+    st.builds(lambda o: call("look_up_order", order=o), order),
+    st.builds(lambda o: call("look_up_shipment", order=o), order),
+    st.builds(lambda n: call("look_up_customer", name=n), name),
+    st.builds(lambda t: call("look_up_policy", topic=t), st.sampled_from(["refund", "late"]) | any_text),
+    st.builds(lambda n, p: call("verify_identity", name=n, pin=p), name, pin),
+    st.builds(lambda n, a: call("change_address", name=n, address=a), name, any_text),
+    st.builds(lambda o, a: call("refund", order=o, amount=a, confirm=True), order, st.integers(-1, 1000)),
+    st.builds(lambda o: call("cancel_order", order=o, confirm=True), order),
+    st.builds(lambda o, r: call("escalate", order=o, reason=r), order, any_text),
+    st.builds(lambda t: call("reply", text=t), said),
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(texts=st.lists(valid | calls | any_text, min_size=5, max_size=15))
+def test_no_text_raises_and_every_world_can_be_saved(texts: list[str]) -> None:
+    ENV.reset(TASK)
+    for text in texts:
+        result = ENV.step(text)
+        assert 0 < len(result.observation.text) < 2200
+        assert result.observation.text.encode()
+        invalid = [event for event in result.events if event.kind == EventKind.INVALID]
+        assert not invalid or result.observation.text.startswith("error: ")
+        if result.terminated:
+            break
+    snapshot, state = ENV.snapshot(), ENV.state_hash()
+    ENV.restore(snapshot)
+    assert ENV.state_hash() == state
