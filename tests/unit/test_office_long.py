@@ -271,6 +271,13 @@ def test_what_is_private_and_what_is_mail_is_not_listed(office: OfficeEnvironmen
     assert office.step(call("search_files", text=code)).observation.text == "no files"
 
 
+def test_mail_is_not_listed_where_a_task_may_read_everything(office: OfficeEnvironment) -> None:
+    task = task_of(office, "read_reply")
+    assert task.permissions is None
+    play_until(office, task, "answered")
+    assert set(office.step(call("list_files")).observation.text.splitlines()) == set(task.world["files"])
+
+
 def test_the_inbox_is_listed_and_read_by_number(office: OfficeEnvironment) -> None:
     office.reset(task_of(office, "approved_choice"))
     assert office.step(call("read_messages")).observation.text == "no mail"
