@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -14,6 +13,8 @@ from ferrata.envs.permissions import Guard, look_alike, matches
 from ferrata.records import EventKind, Permissions, StepResult
 from ferrata.rewards import RewardSpec
 
+ENV = OfficeEnvironment(score=RewardSpec())
+TASK = ENV.tasks("train", 1, families=["approval"])[0]
 NARROW = Permissions(read=("notes/*",), write=("reports/*.md",), tables=("items",), recipients=("*@office.test",))
 
 
@@ -90,11 +91,9 @@ def test_names_that_look_like_others(name: str) -> None:
 
 def step(permissions: Permissions, action: str, tools: tuple[str, ...] = (), **arguments: Any) -> StepResult:
     """One step in an office task that holds more than it may touch."""
-    with closing(OfficeEnvironment(score=RewardSpec())) as env:
-        task = env.tasks("train", 1, families=["approval"])[0]
-        world = {**task.world, "files": {**task.world["files"], "private/pay.txt": "pay: 1"}}
-        env.reset(msgspec.structs.replace(task, world=world, permissions=permissions, tools=tools or task.tools))
-        return env.step(call(action, **arguments))
+    world = {**TASK.world, "files": {**TASK.world["files"], "private/pay.txt": "pay: 1"}}
+    ENV.reset(msgspec.structs.replace(TASK, world=world, permissions=permissions, tools=tools or TASK.tools))
+    return ENV.step(call(action, **arguments))
 
 
 REFUSED = [
