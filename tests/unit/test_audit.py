@@ -70,7 +70,8 @@ def test_every_action_is_logged_with_its_outcome(tmp_path: Path) -> None:
         env.step(call("push", how="alarm"))
         found = lines_of(log)
     assert [line["outcome"] for line in found] == [
-        "ok", "tool error:push", "refused", "invalid:no_json", "rolled back:2", "failed:RuntimeError", "forbidden:alarm",
+        "ok", "tool error:push", "refused", "invalid:no_json", "rolled back:2", "failed:RuntimeError",
+        "forbidden:alarm",
     ]  # fmt: skip
     assert [line["turn"] for line in found] == [1, 2, 3, 4, 2, 3, 1]
     assert {line["episode"] for line in found} == {f"{task.fingerprint}-5"}
