@@ -24,7 +24,6 @@ def test_the_losses_of_the_product_are_those_of_the_example(tmp_path: Path) -> N
             "evaluation.every=100",
             "rl.updates=2",
             "sft.updates=40",
-            "sft.optimizer=adamw",
             "rl.tasks_per_update=4",
             "rl.kl=0.05",
         ],

@@ -19,7 +19,7 @@ class Room(Environment):
 def test_an_environment_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_room_world.py").write_text(OWN)
     monkeypatch.setattr("sys.path", [])
-    with pytest.raises(TaskError, match="cannot be found"):
+    with pytest.raises(TaskError, match="cannot be loaded"):
         make_env("own_room_world:Room")
     monkeypatch.chdir(tmp_path)
     assert make_env("own_room_world:Room").name == "room"

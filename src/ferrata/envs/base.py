@@ -117,6 +117,10 @@ class Environment:
                 return list(drawn.values())
         raise TaskError(f"Environment '{self.name}' has only {len(drawn)} different tasks of {n} in split '{split}'.")
 
+    def tools_for(self, task: Task) -> list[Tool]:
+        """The tools that a task may use; all where it names none."""
+        return [tool for tool in self.tools if not task.tools or tool.name in task.tools]
+
     def reset(self, task: Task) -> Observation:
         """Begin an episode: the first observation is the task's instruction."""
         if task.env != self.name:
@@ -126,7 +130,7 @@ class Environment:
         self.reached: list[str] = []
         self._events: list[Event] = []
         self._history: list[tuple[str, str]] = []
-        self._allowed = {tool.name: tool for tool in self.tools if not task.tools or tool.name in task.tools}
+        self._allowed = {tool.name: tool for tool in self.tools_for(task)}
         self._over = False
         self.begin(task)
         return Observation(task.instruction)

@@ -17,9 +17,10 @@ _IDENTITY = re.compile(r"\b\d{3}-\d{2}-\d{4}\b")
 def observation_text(text: str, own_domains: Sequence[str] = ()) -> str:
     """`text` with personal data masked and everything after 2,000 characters replaced by a note.
 
-    Addresses in `own_domains` stay readable: colleagues are not strangers.
+    Addresses in `own_domains` stay readable: colleagues are not strangers. Half a character (a lone surrogate, which
+    JSON can express and an error message may quote) becomes a question mark: no tokenizer can read it.
     """
-    return shorten(mask(text, own_domains))
+    return shorten(mask(text, own_domains)).encode("utf-8", "replace").decode()
 
 
 def shorten(text: str, limit: int = MAX_CHARACTERS) -> str:

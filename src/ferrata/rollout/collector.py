@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from ferrata.envs.base import Environment
-from ferrata.errors import RolloutFault
+from ferrata.errors import EnvironmentFault, RolloutFault, boundary
 from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
 from ferrata.records import Group, Task, Trajectory
@@ -40,7 +40,7 @@ class CollectionStats:
     retried: int = 0
     """Episodes that were begun again after a failure; they are counted once above."""
     turns: int = 0
-    """Turns of the episodes that were kept or dropped."""
+    """Turns that were sampled, those of episodes that were played again included; so are the tokens below."""
     tokens_sampled: int = 0
     tokens_read: int = 0
     """Tokens of openings and observations."""
@@ -120,13 +120,17 @@ class Collector:
             return collecting.run()
 
     def close(self) -> None:
-        """Close all environments; they are made afresh when needed."""
+        """Close all environments; they are made afresh when needed. One that fails keeps none of the others open."""
         while self._idle:
-            self._idle.pop().close()
+            with suppress(Exception):
+                self._idle.pop().close()
 
     def take_environment(self) -> Environment:
-        """An idle environment, or a new one."""
-        return self._idle.pop() if self._idle else self._make_env()
+        """An idle environment, or a new one. Raises EnvironmentFault when none can be made."""
+        if self._idle:
+            return self._idle.pop()
+        with boundary(EnvironmentFault, "making one more environment"):
+            return self._make_env()
 
     def give_back(self, env: Environment, broken: bool) -> None:
         """Keep an environment for the next episode; a broken one is closed."""
@@ -236,15 +240,14 @@ class _Collecting:
 
     def _finish(self, place: _Place, episode: Episode) -> None:
         """Keep the trajectory, or play the episode again when something else than the agent failed."""
-        if episode.fault:
-            self._last_fault = episode.fault
-            if place.attempt < RETRIES:
-                self.stats.retried += 1
-                self._waiting.append(place._replace(attempt=place.attempt + 1))
-                return
+        if episode.fault and place.attempt < RETRIES:
+            self.stats.retried += 1
+            self._waiting.append(place._replace(attempt=place.attempt + 1))
+            return
         trajectory = episode.trajectory()
         self._over[place.group, place.member] = trajectory
         if trajectory.success is None:
+            self._last_fault = episode.fault or episode.unplayed
             self.stats.dropped[trajectory.stop.value] += 1
             self._refuse_too_many_faults()
         else:
@@ -256,7 +259,7 @@ class _Collecting:
         dropped, asked = sum(self.stats.dropped.values()), self.stats.asked
         if dropped > self._owner.budgets.max_fault_share * asked:
             reasons = ", ".join(f"{reason} {count}" for reason, count in self.stats.dropped.items())
-            cause = f" The last failure: {self._last_fault}" if self._last_fault else ""
+            cause = f" The last of them: {self._last_fault}" if self._last_fault else ""
             raise RolloutFault(
                 f"{dropped} of {asked} episodes had to be dropped ({reasons}), more than rollout.max_fault_share = "
                 f"{self._owner.budgets.max_fault_share:.0%} allows.{cause}"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ferrata.envs.base import Environment
-from ferrata.errors import TaskError, UnknownNameError
+from ferrata.errors import FerrataError, TaskError, UnknownNameError
 from ferrata.recipe import RewardSection
 from ferrata.rewards.spec import RewardSpec
 
@@ -33,7 +33,12 @@ def make_env(
         UsageError: the environment has no such tier.
     """
     cls = find_environment(name)
-    return cls(tiers=tiers if tier is None else (tier,), score=RewardSpec(rewards))
+    try:
+        return cls(tiers=tiers if tier is None else (tier,), score=RewardSpec(rewards))
+    except FerrataError:
+        raise
+    except Exception as error:
+        raise TaskError(f"Environment '{name}' cannot be made: {type(error).__name__}: {error}.") from error
 
 
 def find_environment(name: str) -> type[Environment]:
@@ -50,8 +55,9 @@ def _find_class(path: str) -> type[Environment]:
         sys.path.append(os.getcwd())
     try:
         cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise TaskError(f"Environment '{path}' cannot be found: {error}.") from error
+    except Exception as error:
+        # Anything may go wrong in a module that somebody is writing; it is theirs, and no fault of ours.
+        raise TaskError(f"Environment '{path}' cannot be loaded: {type(error).__name__}: {error}.") from error
     if not (isinstance(cls, type) and issubclass(cls, Environment)):
         raise TaskError(f"Environment '{path}' is not a subclass of ferrata.envs.Environment.")
     return cls

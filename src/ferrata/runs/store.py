@@ -183,6 +183,12 @@ class RunStore:
         with self._writing(stage):
             self._connection.execute("INSERT INTO notes VALUES (?, ?, ?, ?, ?)", (stage, step, time.time(), kind, text))
 
+    def clear(self) -> None:
+        """Drop every row, for a run that begins again."""
+        deletions = "; ".join(f"DELETE FROM {table}" for table in (*_TABLES, "stages"))
+        with self._lock:
+            self._connection.executescript(f"BEGIN IMMEDIATE; {deletions}; COMMIT;")
+
     def truncate_after(self, stage: str, step: int) -> None:
         """Drop every row newer than `step` of `stage`: later steps of it, and all stages that came after it."""
         with self._writing(stage):
