@@ -108,7 +108,7 @@ def demonstrate(env: Environment, chat: Chat, task: Task, texts: Sequence[str]) 
 
 def reinforce(recipe: Recipe, policy: Policy, env: Environment, collector: Collector) -> list[float]:
     """GRPO; the loss of each update, before its optimizer steps changed anything for the step's own batch."""
-    section, seed, losses = recipe.rl, recipe.seed, []
+    section, seed, losses, trained = recipe.rl, recipe.seed, [], 0
     reference = Policy("reference", copy.deepcopy(policy.model), policy.tokenizer, policy.chat)
     optimizer = build_optimizer(policy.model, section.learning_rate, section.weight_decay, section.optimizer)
     for update in range(1, section.updates + 1):
@@ -118,6 +118,9 @@ def reinforce(recipe: Recipe, policy: Policy, env: Environment, collector: Colle
         episodes = [episode for group in groups for episode in with_advantages(group, section)]
         order = list(range(len(episodes)))
         stream(seed, "rl", "shuffle", update).shuffle(order)
+        fallen = section.learning_rate_decay * trained / section.updates
+        optimizer.set_learning_rate(section.learning_rate * (1.0 - fallen))
+        trained += bool(episodes)
         total, tokens = 0.0, 0
         for part in range(min(section.minibatches, len(order))):
             batch = [episodes[index] for index in order[part :: section.minibatches]]

@@ -129,7 +129,9 @@ class RlSection(Section):
     optimizer: Literal["adamw", "muon"] = "adamw"
     """As in `sft`."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4
-    """Learning rate, constant, in AdamW's units for both optimizers."""
+    """Learning rate at the first update, in AdamW's units for both optimizers."""
+    learning_rate_decay: Share = 0.0
+    """Share of it that is gone by the end; it falls linearly."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """Decoupled decay of matrices, times the learning rate."""
     epochs: Positive = 1

@@ -26,6 +26,7 @@ def test_the_losses_of_the_product_are_those_of_the_example(tmp_path: Path) -> N
             "sft.updates=40",
             "rl.tasks_per_update=4",
             "rl.kl=0.05",
+            "rl.learning_rate_decay=0.5",
         ],
     )
     with RunFolder.create(recipe, tmp_path / "run") as folder, graceful_interrupts() as interrupts:

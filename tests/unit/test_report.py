@@ -349,6 +349,17 @@ def test_plots_escape_their_words() -> None:
     assert "&lt;b&gt;" in svg
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.08, 0.08000000000000002), (0.0, 1e-13), (0.0, 5e-324), (1e-7, 1.1e-7), (0.0, 0.0), (-3.0, -3.0)],
+)
+def test_hardly_any_spread_still_makes_an_axis(low: float, high: float) -> None:
+    ticks = nice_ticks(low, high)
+    assert len(set(ticks)) == len(ticks) > 1
+    assert ticks[0] <= low <= high <= ticks[-1]
+    line_plot([Series("curve", [(0, low), (1, high)])], LOOK)
+
+
 @settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
 def test_ticks_are_even_and_cover_the_range(low: float, width: float) -> None:

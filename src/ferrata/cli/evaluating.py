@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from ferrata.cli.live import percent
+from ferrata.cli.live import Terminal, percent
 from ferrata.envs.base import Environment
 from ferrata.errors import UsageError
 from ferrata.evaluation.evaluate import evaluate as evaluate_policy
@@ -22,7 +22,7 @@ from ferrata.evaluation.results import EvaluationResult, Rate
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
 from ferrata.rollout.collector import Collector
-from ferrata.rollout.worlds import make_env
+from ferrata.rollout.worlds import find_environment, make_env
 from ferrata.runs import RunFolder
 from ferrata.runs.folder import is_run
 from ferrata.sampling.local import LocalSampler
@@ -34,8 +34,10 @@ class Request:
 
     policy: str
     """A run folder, a policy folder, or a known model."""
-    env: str
+    env: str | None
+    """None: the run's environment."""
     tiers: tuple[int, ...]
+    """Empty: those of the run in its own environment, all of any other."""
     tasks: int
     seed: int
     """Of the tasks."""
@@ -45,10 +47,10 @@ class Request:
 
 def evaluate(request: Request, json_file: Path | None) -> None:
     """Measure and print; `json_file` also gets the whole result. Raises UsageError for what cannot be measured."""
-    if json_file is not None and not os.access(json_file if json_file.exists() else json_file.parent, os.W_OK):
+    if json_file is not None and not _writable(json_file):
         raise UsageError(f"The result cannot be written to {json_file}.")  # said now, not after the work
     result = measure(request)
-    Console().print(show(result))
+    Terminal().print(show(result))
     if json_file is not None:
         _write(json_file, msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
 
@@ -56,14 +58,27 @@ def evaluate(request: Request, json_file: Path | None) -> None:
 def measure(request: Request) -> EvaluationResult:
     """Play the tasks. A run's own budgets and rewards apply; elsewhere the defaults."""
     recipe, folder = _source(request.policy)
-    env = make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
+    make = _worlds(request, recipe)
+    env = make()
     temperature = recipe.rollout.temperature if request.sampled else 0.0
-    with _collector(folder, request, recipe) as collector, _progress(request.tasks) as progress:
+    with _collector(folder, request, recipe, make) as collector, _progress(request.tasks) as progress:
         result, _ = evaluate_policy(
             collector, env, tasks=request.tasks, seed=request.seed, temperature=temperature, progress=progress
         )
     env.close()
     return result
+
+
+def _writable(file: Path) -> bool:
+    return not file.is_dir() and os.access(file if file.exists() else file.parent, os.W_OK)
+
+
+def _worlds(request: Request, recipe: Recipe) -> Callable[[], Environment]:
+    """What makes the environments that were asked for."""
+    name = request.env or recipe.env.name
+    own = recipe.env.tiers if name == recipe.env.name and is_run(Path(request.policy)) else ()
+    tiers = request.tiers or own or tuple(find_environment(name).families)
+    return lambda: make_env(name, tiers=tiers, rewards=recipe.rewards)
 
 
 def _source(policy: str) -> tuple[Recipe, str]:
@@ -75,15 +90,12 @@ def _source(policy: str) -> tuple[Recipe, str]:
         checkpoint = None if folder.policy.exists() else folder.checkpoints.latest()
     if checkpoint is None:
         return folder.recipe, policy
-    Console(stderr=True).print(f"{path} has not finished: evaluating its checkpoint {checkpoint.name}.", markup=False)
+    Terminal(stderr=True).print(f"{path} has not finished: evaluating its checkpoint {checkpoint.name}.", markup=False)
     return folder.recipe, str(checkpoint.path / "policy")
 
 
 @contextmanager
-def _collector(folder: str, request: Request, recipe: Recipe) -> Iterator[Collector]:
-    def make() -> Environment:
-        return make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
-
+def _collector(folder: str, request: Request, recipe: Recipe, make: Callable[[], Environment]) -> Iterator[Collector]:
     policy = load_policy(folder)
     at_once = min(recipe.rollout.episodes_at_once, request.tasks)
     collector = Collector(LocalSampler(policy, at_once, recipe.rollout.max_tokens), make, policy.chat, recipe.rollout)
@@ -96,7 +108,7 @@ def _collector(folder: str, request: Request, recipe: Recipe) -> Iterator[Collec
 @contextmanager
 def _progress(tasks: int) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr that goes away in the end."""
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Terminal(stderr=True), transient=True) as bar:
         shown = bar.add_task(f"Evaluating on {tasks} unseen tasks", total=tasks)
         yield lambda over, asked: bar.update(shown, completed=over, total=asked)
 

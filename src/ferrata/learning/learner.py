@@ -68,6 +68,7 @@ class Learner:
         examples = [example for example in examples if example.targets]
         if not examples:
             return {"rl/tokens": 0.0, "rl/steps": 0.0, "rl/steps_skipped": 0.0}
+        self._optimizer.set_learning_rate(self.learning_rate)
         reference = self._reference_logprobs(examples)
         meters = Meters()
         norms: list[float] = []
@@ -77,6 +78,12 @@ class Learner:
                 norms.append(self._step([examples[i] for i in part], parts_reference, meters, first=not norms))
         self.updates += 1
         return meters.metrics() | _step_metrics(norms) | {"rl/tokens": float(trained_tokens(examples))}
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update: it falls linearly, by `learning_rate_decay` after `rl.updates` updates."""
+        done = min(1.0, self.updates / max(1, self.section.updates))
+        return self.section.learning_rate * (1.0 - self.section.learning_rate_decay * done)
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer and the count of updates; the weights are the model's own."""

@@ -85,6 +85,8 @@ def scripts(task: Task) -> list[Script]:
         Script(f"leaves out {subgoal}", tuple(text for name, text in steps if name != subgoal), False)
         for subgoal, _ in steps[:-1]
     ]
+    if listing := _listing(task.world["goal"]):
+        failures.append(Script("states every number", tuple(text for _, text in solution(listing)), False))
     before = tuple(text for _, text in steps[:-1])
     failures += [
         Script("submits at once", (call("submit_result", answer=task.world["goal"]["answer"]["value"]),), False),
@@ -92,6 +94,14 @@ def scripts(task: Task) -> list[Script]:
         Script("never submits", before, False),
     ]
     return [Script("solves the task", tuple(text for _, text in steps), True), *failures]
+
+
+def _listing(goal: Goal) -> Goal | None:
+    """The same goal for somebody who states all numbers of the world where one is asked for; None where none is."""
+    asked = {part: goal[part] for part in ("document", "message", "answer") if part in goal}
+    numeric = {part: wanted for part, wanted in asked.items() if wanted["value"].isdigit()}
+    listed = {p: wanted | {"value": " ".join((wanted["value"], *wanted["decoys"]))} for p, wanted in numeric.items()}
+    return goal | listed if listed else None
 
 
 # Flawed demonstrations ------------------------------------------------------------------------------------------

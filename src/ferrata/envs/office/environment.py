@@ -12,7 +12,7 @@ from ferrata.envs.database import Database
 from ferrata.envs.mailbox import Mailbox
 from ferrata.envs.observe import MAX_ROWS, rows_text
 from ferrata.envs.office import demonstrations, families
-from ferrata.envs.office.judge import shows_cell, states
+from ferrata.envs.office.judge import shows, states
 from ferrata.envs.office.language import MAIL_DOMAIN
 from ferrata.envs.scripts import Script
 from ferrata.envs.tools import Effect, Refused, tool
@@ -26,7 +26,7 @@ class OfficeEnvironment(Environment):
     """Look up, compare, write the report, send the mail: the judge looks at what is there in the end."""
 
     name = "office"
-    version = "1"
+    version = "2"
     families: ClassVar[dict[int, tuple[str, ...]]] = families.TIERS
     own_domains = (MAIL_DOMAIN.removeprefix("@"),)
 
@@ -65,7 +65,7 @@ class OfficeEnvironment(Environment):
         """Result rows as text."""
         columns, rows = self._database.query(sql)
         for lookup in self._goal["lookups"]:
-            if "table" in lookup and shows_cell(columns, rows[:MAX_ROWS], lookup):
+            if "table" in lookup and shows(rows[:MAX_ROWS], lookup["value"]):
                 self.reach(lookup["subgoal"])
         return rows_text(columns, rows)
 
@@ -78,7 +78,7 @@ class OfficeEnvironment(Environment):
         self._workspace.write(path, content)
         self._documents[path] = content
         wanted = self._goal.get("document")
-        if wanted and path == wanted["path"] and states(content, wanted):
+        if wanted and path == wanted["path"] and states(content, wanted) and self._informed():
             self.reach(wanted["subgoal"])
         return "saved"
 
@@ -88,7 +88,7 @@ class OfficeEnvironment(Environment):
         self._mailbox.post("outbox", AGENT_ADDRESS, to, subject, body)
         self._sent.append((to, body))
         wanted = self._goal.get("message")
-        if wanted and to == wanted["to"] and states(body, wanted) and self.turn <= wanted.get("deadline", self.turn):
+        if wanted and self._on_time(wanted) and _same(to, wanted["to"]) and states(body, wanted) and self._informed():
             self.reach(wanted["subgoal"])
             if "reply" in self._goal and self._due is None and "answered" not in self.reached:
                 self._due = self.turn + self._goal["reply"]["delay"]
@@ -98,7 +98,7 @@ class OfficeEnvironment(Environment):
     def submit_result(self, answer: str) -> str:
         """Judge the final state: everything asked for is there, and no message went astray."""
         wanted = self._goal["answer"]
-        if states(answer, wanted):
+        if states(answer, wanted) and self._informed():
             self.reach(wanted["subgoal"])
         complete = set(self.reached) == set(self.task.subgoals)
         self.finish(complete and len(self._sent) == ("message" in self._goal) and self._final_document())
@@ -134,9 +134,21 @@ class OfficeEnvironment(Environment):
         self._database.close()
         self._workspace.close()
 
+    def _on_time(self, wanted: dict[str, Any]) -> bool:
+        return self.turn <= int(wanted.get("deadline", self.turn))
+
+    def _informed(self) -> bool:
+        """True when everything that had to be looked up was looked up: what is stated before that is a guess."""
+        return all(lookup["subgoal"] in self.reached for lookup in self._goal["lookups"])
+
     def _final_document(self) -> bool:
         """The document's last content counts, and no other document was touched."""
         wanted = self._goal.get("document")
         if wanted is None:
             return not self._documents
         return set(self._documents) == {wanted["path"]} and states(self._documents[wanted["path"]], wanted)
+
+
+def _same(address: str, other: str) -> bool:
+    """Mail addresses do not tell capitals from small letters."""
+    return address.casefold() == other.casefold()

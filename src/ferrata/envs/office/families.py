@@ -247,17 +247,30 @@ def generate(family: str, tier: int, stream: random.Random, split: str) -> Task:
     draw = WorldDraw(stream, split)
     draft = FAMILIES[family](draw)
     template = stream.choice(INSTRUCTIONS[family])
-    subgoals = subgoals_of(draft.goal)
+    world = draw.content()
+    goal = _with_every_number_a_decoy(draft.goal, draw.used)
+    subgoals = subgoals_of(goal)
     return Task(
         env="office",
         family=family,
         tier=tier,
         split=split,
         instruction=template.format(**draft.slots),
-        world={**draw.content(), "goal": draft.goal},
+        world={**world, "goal": goal},
         subgoals=subgoals,
         max_turns=len(subgoals) + stream.randint(*SPARE_TURNS[tier]),
     )
+
+
+def _with_every_number_a_decoy(goal: Goal, used: set[str]) -> Goal:
+    """The goal, with all other numbers of the world as decoys where a number is asked for: a column is no answer."""
+    numbers = {value for value in used if value.isdigit()}
+    asked = {part: goal[part] for part in ("document", "message", "answer") if part in goal}
+    return goal | {
+        part: wanted | {"decoys": sorted(numbers - {wanted["value"]})}
+        for part, wanted in asked.items()
+        if wanted["value"].isdigit()
+    }
 
 
 def subgoals_of(goal: Goal) -> tuple[str, ...]:

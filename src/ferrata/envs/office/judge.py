@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _WORD = re.compile(r"\w+")
 
 
 def states(text: str, expected: dict[str, Any]) -> bool:
-    """True when `text` states the expected value as a word of its own and none of the decoys.
+    """True when `text` states the expected value as a word of its own and none of the decoys, in any case of letters.
 
     Listing everything that was read is therefore no answer, and a sentence around the value is no fault.
     """
-    words = _WORD.findall(text)
-    return expected["value"] in words and not set(expected["decoys"]) & set(words)
+    words = {word.casefold() for word in _WORD.findall(text)}
+    return expected["value"].casefold() in words and not words & {decoy.casefold() for decoy in expected["decoys"]}
 
 
-def shows_cell(columns: Sequence[str], rows: Sequence[Sequence[Any]], lookup: dict[str, Any]) -> bool:
-    """True when a query result shows the asked cell. Values are unique in a world, so the value identifies it."""
-    field = lookup["field"]
-    return any(
-        column == field and str(row[index]) == lookup["value"] for index, column in enumerate(columns) for row in rows
-    )
+def shows(rows: Iterable[Sequence[Any]], value: str) -> bool:
+    """True when a query result shows a value. No two values of a world are equal, so it says which cell was read."""
+    return any(str(cell) == value for row in rows for cell in row)

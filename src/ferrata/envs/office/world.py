@@ -24,7 +24,8 @@ class WorldDraw:
         """Subject -> field -> value: becomes notes/SUBJECT.txt."""
         self.rows: dict[str, dict[str, dict[str, str]]] = {}
         """Table -> name -> column -> value."""
-        self._used: set[str] = set()
+        self.used: set[str] = set()
+        """Every name and number of this world."""
 
     def name(self) -> str:
         """A name that this world does not have yet."""
@@ -89,8 +90,8 @@ class WorldDraw:
     def _fresh(self, draw: Callable[[], str]) -> str:
         while True:
             value = draw()
-            if value not in self._used:
-                self._used.add(value)
+            if value not in self.used:
+                self.used.add(value)
                 return value
 
     def _shuffled(self, fields: dict[str, str]) -> dict[str, str]:
