@@ -19,7 +19,7 @@ Step = tuple[str, str]
 """(subgoal that the step reaches, text of the step)"""
 
 RATES = {
-    "forget_message": 0.65,
+    "forget_message": 0.72,
     "forget_document": 0.2,
     "stop_half_way": 0.25,
     "say_done": 0.25,
@@ -64,15 +64,25 @@ def _finding(lookup: dict[str, Any]) -> str:
 
 
 def _comparison(goal: Goal) -> str:
-    """The comparison said aloud before it decides: `310 < 429 `."""
+    """The comparison said aloud before it decides: `310 < 429 `, or `310 Belvan < 429 Cortis lower 310 Belvan `.
+
+    In the longer form each step is a small one: compare, pick the number that was asked for, say whose it is.
+    """
     if "levels" in goal:
         left, right = goal["levels"]
-    elif goal.get("compare"):
-        left, right = (lookup["value"] for lookup in goal["lookups"])
-    else:
+        also = f"minimum: {right} " if len(goal["lookups"]) == 1 else ""
+        return f"{also}{left} {_sign(left, right)} {right} "
+    if "compare" not in goal:
         return ""
-    also = f"minimum: {right} " if len(goal["lookups"]) == 1 else ""
-    return f"{also}{left} {'<' if int(left) < int(right) else '>'} {right} "
+    owners = {lookup["value"]: lookup["name"] for lookup in goal["lookups"]}
+    left, right = owners
+    chosen = (min if goal["compare"] == "lower" else max)(owners, key=int)
+    sides = f"{left} {owners[left]} {_sign(left, right)} {right} {owners[right]}"
+    return f"{sides} {goal['compare']} {chosen} {owners[chosen]} "
+
+
+def _sign(left: str, right: str) -> str:
+    return "<" if int(left) < int(right) else ">"
 
 
 # Scripted failures ----------------------------------------------------------------------------------------------

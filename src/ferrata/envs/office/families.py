@@ -129,7 +129,7 @@ def _comparison(draw: WorldDraw) -> tuple[dict[str, str], list[dict[str, Any]], 
 def compare_rows(draw: WorldDraw) -> Draft:
     """Look two names up, submit the one with the lower or higher value."""
     slots, lookups, wanted, other = _comparison(draw)
-    return Draft(slots, {"lookups": lookups, "compare": True, "answer": expect("submitted", wanted, [other])})
+    return Draft(slots, {"lookups": lookups, "compare": slots["order"], "answer": expect("submitted", wanted, [other])})
 
 
 def check_level(draw: WorldDraw) -> Draft:
@@ -171,7 +171,7 @@ def compare_report(draw: WorldDraw) -> Draft:
     """Look up, compare, write the report, send the mail."""
     slots, lookups, wanted, other = _comparison(draw)
     more, goal = _report(draw, slots["field"], wanted, [other])
-    return Draft(slots | more, {"lookups": lookups, "compare": True, **goal})
+    return Draft(slots | more, {"lookups": lookups, "compare": slots["order"], **goal})
 
 
 def pointer_report(draw: WorldDraw) -> Draft:
