@@ -9,8 +9,6 @@ from ferrata.algorithms.divergence import k1, k2, k3
 from ferrata.algorithms.entropy import entropy
 from ferrata.algorithms.policy_gradient import clip_fraction, clipped_surrogate, token_log_ratio
 
-pytestmark = pytest.mark.quick
-
 # ratio, advantage, loss, d loss / d log ratio, clipped; clips 0.2 below and 0.4 above.
 # Unclipped: loss -ratio A and, because d ratio / d log ratio = ratio, the same gradient. Clipped: constant.
 SURROGATE = [

@@ -67,7 +67,7 @@ def evaluate(
 def replay(
     run: Run,
     trajectory: Annotated[
-        str | None, typer.Argument(metavar="TRAJECTORY", help="Its id; without one, all are listed.")
+        str | None, typer.Argument(metavar="TRAJECTORY", help="Its id; without one, the newest are listed.")
     ] = None,
 ) -> None:
     """List stored trajectories, or read one turn by turn."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -64,7 +65,24 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+def _integer(text: str) -> int:
+    value = int(text)
+    if abs(value) >= 2**63:
+        raise ValueError("a number is too large")
+    return value
+
+
+def _number(text: str) -> float:
+    """JSON does not tell 3.0 from 3: a tool that asks for an integer gets one."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("a number is too large")
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer, parse_float=_number
+)
 
 
 def parse(text: str, tools: Mapping[str, Tool]) -> Action | Malformed:

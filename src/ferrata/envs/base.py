@@ -110,7 +110,7 @@ class Environment:
         order.shuffle(chosen)
         drawn: dict[str, Task] = {}
         for attempt in range(20 * n):
-            tier, family = chosen[len(drawn) % len(chosen)]
+            tier, family = chosen[attempt % len(chosen)]
             task = self.generate(family, tier, stream(seed, self.name, split, attempt), split)
             drawn.setdefault(task.fingerprint, task)
             if len(drawn) == n:

