@@ -1,7 +1,7 @@
 """`ferrata train` and the one-file example are the same algorithm: their losses agree.
 
-One update of four minibatches: from the second on, the policy is neither the one that sampled nor the reference. A second
-update would be sampled from weights that differ in their last bits, and one token that falls the other way changes all.
+One update of four minibatches: from the second on, the policy is neither the one that sampled nor the reference. A
+second update would be sampled from weights that differ in their last bits, where one token may fall the other way.
 """
 
 import importlib.util
