@@ -62,7 +62,7 @@ docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
 
 base-model: $(VENV)/.installed
-	$(BIN)/python -m ferrata.training.base_model
+	$(BIN)/python -m ferrata.training.base_model $(if $(shell command -v c++),--compile)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -2,8 +2,8 @@
 
     python examples/minimal_grpo.py [RECIPE] [KEY=VALUE ...]        e.g. office-quickstart seed=1 rl.updates=20
 
-What differs from `ferrata train`: no micro-batches, no checkpoints, no store, no view. What does not differ: the
-numbers. `tests/golden/test_minimal_grpo.py` holds the losses of both to one another.
+What differs from `ferrata train`: no micro-batches, no gates, no checkpoints, no store, no view, and one pass over
+each collection. What does not differ: the numbers. `tests/golden/test_minimal_grpo.py` holds both to the same losses.
 
 What differs from textbook GRPO:
 1. An episode has many turns; only the tokens that the policy sampled carry loss, observations never do.
@@ -27,9 +27,10 @@ from torch import Tensor
 
 from ferrata import load_recipe, make_env
 from ferrata.envs import Environment
+from ferrata.learning.optimizer import Optimizers, build_optimizer
 from ferrata.models.chat import Chat
 from ferrata.models.policy import Policy, load_policy
-from ferrata.recipe import Recipe
+from ferrata.recipe import Recipe, RlSection
 from ferrata.records import Group, Task
 from ferrata.rollout.collector import Collector
 from ferrata.sampling.local import LocalSampler
@@ -50,6 +51,8 @@ class Episode:
 def main(arguments: Sequence[str]) -> None:
     """Train, and print what happens."""
     recipe = load_recipe(arguments[0] if arguments else "office-quickstart", arguments[1:])
+    if recipe.rl.epochs > 1 or recipe.rl.kl_estimator != "k3":
+        raise SystemExit("This file knows one pass and the estimator k3: leave rl.epochs and rl.kl_estimator alone.")
     policy = load_policy(recipe.policy.model)
     env = new_env(recipe)
     for step, loss in enumerate(imitate(recipe, policy, env), start=1):
@@ -72,20 +75,21 @@ def imitate(recipe: Recipe, policy: Policy, env: Environment) -> list[float]:
     episodes = [
         demonstrate(env, policy.chat, task, env.demonstrate(task, errors, section.imperfection)) for task in tasks
     ]
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=section.learning_rate, betas=(0.9, 0.95))
+    optimizer = build_optimizer(policy.model, section.learning_rate, section.weight_decay, section.optimizer)
     warmup = math.ceil(section.warmup * section.updates)
-    for step in range(1, section.updates + 1):
-        fall = (section.updates - step + 1) / max(1, section.updates - warmup)
-        rate = section.learning_rate * (step / warmup if step <= warmup else fall)
-        batch = stream(seed, "sft", "batch", step).sample(episodes, min(section.batch_size, len(episodes)))
+    for number in range(1, section.updates + 1):
+        fall = (section.updates - number + 1) / max(1, section.updates - warmup)
+        rate = section.learning_rate * (number / warmup if number <= warmup else fall)
+        batch = stream(seed, "sft", "batch", number).sample(episodes, min(section.batch_size, len(episodes)))
         loss = -token_logprobs(policy, batch)[0].mean()
-        losses.append(step_optimizer(optimizer, policy, loss, rate, section.max_grad_norm))
+        optimizer.set_learning_rate(rate)
+        losses.append(step(optimizer, policy, loss, section.max_grad_norm))
     return losses
 
 
 def demonstrate(env: Environment, chat: Chat, task: Task, texts: Sequence[str]) -> Episode:
     """Play fixed texts, and write down as tokens what was read and what was said."""
-    ids = chat.opening(env.reset(task).text, env.tools)
+    ids = chat.opening(env.reset(task).text, env.tools_for(task))
     mask = [False] * len(ids)
     for text in texts:
         said = chat.saying(text)
@@ -104,35 +108,38 @@ def demonstrate(env: Environment, chat: Chat, task: Task, texts: Sequence[str]) 
 
 def reinforce(recipe: Recipe, policy: Policy, env: Environment, collector: Collector) -> list[float]:
     """GRPO; the loss of each update, before its optimizer steps changed anything for the step's own batch."""
-    section, seed, losses = recipe.rl, recipe.seed, []
+    section, seed, losses, trained = recipe.rl, recipe.seed, [], 0
     reference = Policy("reference", copy.deepcopy(policy.model), policy.tokenizer, policy.chat)
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=section.learning_rate, betas=(0.9, 0.95))
+    optimizer = build_optimizer(policy.model, section.learning_rate, section.weight_decay, section.optimizer)
     for update in range(1, section.updates + 1):
         tasks = env.tasks("train", section.tasks_per_update, seed=derive(seed, "rl", "tasks", update))
         requests = [(task, section.group_size) for task in tasks]
         groups = collector.collect(requests, seed, ("rl", "sampling", update)).groups
-        episodes = [episode for group in groups for episode in with_advantages(group, section.spread_floor)]
+        episodes = [episode for group in groups for episode in with_advantages(group, section)]
         order = list(range(len(episodes)))
         stream(seed, "rl", "shuffle", update).shuffle(order)
+        fallen = section.learning_rate_decay * trained / section.updates
+        optimizer.set_learning_rate(section.learning_rate * (1.0 - fallen))
+        trained += bool(episodes)
         total, tokens = 0.0, 0
         for part in range(min(section.minibatches, len(order))):
             batch = [episodes[index] for index in order[part :: section.minibatches]]
             count = sum(sum(episode.mask) for episode in batch)
             loss = grpo_loss(recipe, policy, reference, batch)
-            total += count * step_optimizer(optimizer, policy, loss, section.learning_rate, section.max_grad_norm)
+            total += count * step(optimizer, policy, loss, section.max_grad_norm)
             tokens += count
         collector.sampler.publish(update)
         losses.append(total / max(1, tokens))
     return losses
 
 
-def with_advantages(group: Group, floor: float) -> list[Episode]:
+def with_advantages(group: Group, section: RlSection) -> list[Episode]:
     """The episodes of one group, each with `(reward - mean) / std` of its group; none when they hardly differ."""
     scored = [trajectory for trajectory in group.trajectories if trajectory.reward is not None]
     rewards = torch.tensor([trajectory.reward for trajectory in scored], dtype=torch.float64)
-    if len(scored) < 2 or rewards.std(correction=0) < floor:
+    if len(scored) < 2 or rewards.std(correction=0) < section.spread_floor:
         return []
-    advantages = (rewards - rewards.mean()) / rewards.std(correction=0)
+    advantages = (rewards - rewards.mean()) / (rewards.std(correction=0) if section.normalise else 1.0)
     return [
         Episode(t.token_ids, t.loss_mask, t.logprobs, float(advantage))
         for t, advantage in zip(scored, advantages, strict=True)
@@ -170,12 +177,8 @@ def token_logprobs(policy: Policy, batch: Sequence[Episode]) -> tuple[Tensor, Te
     return distribution_NV.gather(1, written_N[:, None])[:, 0], entropy_N
 
 
-def step_optimizer(
-    optimizer: torch.optim.Optimizer, policy: Policy, loss: Tensor, learning_rate: float, max_norm: float
-) -> float:
+def step(optimizer: Optimizers, policy: Policy, loss: Tensor, max_norm: float) -> float:
     """One step down the gradient of `loss`; returns the loss."""
-    for group in optimizer.param_groups:
-        group.update(lr=learning_rate, weight_decay=0.0)
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_norm)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 Positive = Annotated[int, Field(gt=0, le=10**12)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -230,7 +230,7 @@ class SftSection(Section):
     """Supervised fine-tuning on scripted demonstrations with deliberate imperfections."""
 
     updates: Annotated[int, Field(ge=0)] = 300
-    """Optimizer steps; 0 skips the stage."""
+    """Optimizer steps; 0 skips the stage, evaluation included."""
     demonstrations: Positive = 6000
     """Scripted episodes to draw from."""
     batch_size: Positive = 32
@@ -255,7 +255,7 @@ class RlSection(Section):
     algorithm: Literal["grpo"] = "grpo"
     """How rewards become advantages."""
     updates: Annotated[int, Field(ge=0)] = 60
-    """Rounds of collect and learn."""
+    """Rounds of collect and learn; 0 skips the stage, evaluation included."""
     tasks_per_update: Positive = 16
     """Fresh training tasks of each round."""
     group_size: Annotated[int, Field(ge=2)] = 8
@@ -263,7 +263,9 @@ class RlSection(Section):
     optimizer: Literal["adamw", "muon"] = "adamw"
     """As in `sft`."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4
-    """Learning rate, constant, in AdamW's units for both optimizers."""
+    """Learning rate at the first update, in AdamW's units for both optimizers."""
+    learning_rate_decay: Share = 0.0
+    """Share of it that is gone by the end; it falls linearly."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """Decoupled decay of matrices, times the learning rate."""
     epochs: Positive = 1
@@ -277,7 +279,9 @@ class RlSection(Section):
     clip_high: Annotated[float, Field(gt=0.0)] = 0.2
     """Upper clip of the probability ratio: 1 + clip_high."""
     kl: Annotated[float, Field(ge=0.0)] = 0.01
-    """Weight of the KL divergence to the frozen reference (k3 estimator, in the loss)."""
+    """Weight of the KL divergence to the frozen reference, in the loss."""
+    kl_estimator: Literal["k2", "k3"] = "k3"
+    """How the divergence is estimated from sampled tokens; see `algorithms/divergence.py`."""
     entropy: Annotated[float, Field(ge=0.0)] = 0.003
     """Weight of the entropy bonus."""
     normalise: bool = True
@@ -303,6 +307,13 @@ class EvaluationSection(Section):
     """RL updates between small evaluations."""
     seed: int = 7
     """Seed of the evaluation tasks; independent of the run's seed."""
+
+    @model_validator(mode="after")
+    def _small_is_smaller(self) -> Self:
+        """The tasks of the small evaluation are the first of the full one."""
+        if self.tasks_small > self.tasks:
+            raise ValueError(f"tasks_small = {self.tasks_small} is more than tasks = {self.tasks}")
+        return self
 
 
 class RunSection(Section):
@@ -338,3 +349,11 @@ class Recipe(Section):
     rl: RlSection = RlSection()
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
+
+    @field_validator("stages")
+    @classmethod
+    def _each_stage_once(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
+        """A run knows where it stands by the name of the stage."""
+        if len(set(stages)) < len(stages):
+            raise ValueError("each stage can be there once; start a second run with policy.model=RUN for more")
+        return stages

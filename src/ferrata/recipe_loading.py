@@ -41,7 +41,7 @@ _EXPECTED = {
     "less_than_equal": "a number of at most {le:g}",
     "literal_error": "one of {expected}",
     "too_short": "a list that is not empty",
-    "string_pattern_mismatch": "letters, digits, '-', '_' and '.', at most 80",
+    "string_pattern_mismatch": "letters, digits, '-', '_' and '.', at most 80, the first a letter or digit",
 }
 """What to write instead, by pydantic's name for the fault."""
 
@@ -62,7 +62,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         content: dict[str, Any] = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise RecipeError(f"Recipe {name_or_path} is not valid TOML: {error}.") from error
-    content.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(name_or_path).stem)[:80])
+    content.setdefault("name", _name_after(name_or_path))
     for key in _leaves(content):
         _refuse_unknown(key)
     for override in overrides:
@@ -105,6 +105,12 @@ def _section(field: FieldInfo) -> type[Section] | None:
 def _shipped() -> dict[str, Traversable]:
     folder = files("ferrata") / "recipes"
     return {entry.name.removesuffix(".toml"): entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
+
+
+def _name_after(name_or_path: str) -> str:
+    """A recipe without a name is called after its file."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(name_or_path).stem).lstrip("-_.")[:80]
+    return plain or "recipe"
 
 
 def _read(name_or_path: str) -> str:
@@ -205,7 +211,7 @@ def _sentence(fault: ErrorDetails) -> str:
         return "A value in the recipe is too large, too deeply nested, or not valid text."
     expected = _EXPECTED.get(fault["type"])
     if expected is None:
-        return f"Wrong value for '{key}': {fault['msg']}."
+        return f"Wrong value for '{key}': {fault['msg'].removeprefix('Value error, ')}."
     shown = _shortened(_toml(fault["input"]))
     return f"Wrong value for '{key}': {shown}; expected {expected.format(**fault.get('ctx', {}))}."
 

@@ -46,11 +46,6 @@ class StopReason(enum.StrEnum):
     """The run was stopped while the episode was under way. Never trained."""
 
     @property
-    def truncated(self) -> bool:
-        """True when a budget ended the episode and not the task itself."""
-        return self in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW)
-
-    @property
     def faulty(self) -> bool:
         """True when the episode says nothing about the agent."""
         return self in (StopReason.ENV_ERROR, StopReason.JUDGE_ERROR, StopReason.TIMEOUT, StopReason.CANCELLED)

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections import namedtuple
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -257,6 +257,42 @@ def test_one_process_at_a_time_trains_in_a_run_and_a_killed_one_lets_go(tmp_path
         process.kill()
         process.wait()
         RunFolder.open(tmp_path / "run", writing=True).close()
+
+
+def test_of_many_processes_that_want_one_folder_one_gets_it_whole(tmp_path: Path) -> None:
+    code = """
+        import sys, time
+        from pathlib import Path
+        from ferrata import load_recipe
+        from ferrata.errors import RunFolderError
+        from ferrata.runs import RunFolder
+
+        recipe = load_recipe("office-smoke")
+        print("ready", flush=True)
+        while not Path(sys.argv[2]).exists():
+            pass
+        try:
+            RunFolder.create(recipe, Path(sys.argv[1]))
+            print("won")
+            time.sleep(0.5)
+        except RunFolderError as error:
+            print(error)
+    """
+    go = tmp_path / "go"
+    with ExitStack() as all_of_them:
+        racing = [all_of_them.enter_context(python(code, str(tmp_path / "run"), str(go))) for _ in range(4)]
+        go.touch()
+        said = [process.stdout.read() for process in racing if process.stdout]
+    assert sum(text == "won\n" for text in said) == 1, said
+    RunFolder.open(tmp_path / "run").close()
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ferrata.runs.folder.default_path", lambda recipe: Path("runs/same"))
+    for name in ("same", "same-2", "same-3"):
+        with RunFolder.create(load_recipe("office-smoke")) as folder:
+            assert folder.path == Path("runs") / name
 
 
 def test_a_folder_that_could_not_be_finished_is_removed(tmp_path: Path, monkeypatch) -> None:

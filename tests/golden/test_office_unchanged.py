@@ -21,21 +21,21 @@ from ferrata.envs.office import OfficeEnvironment
 from ferrata.records import Task
 
 TASKS: dict[str, str] = {
-    "read_value": "e9ab119b43fb",
-    "query_value": "75d037eb85ff",
-    "mail_note": "a6bbffdee827",
-    "mail_query": "bc665f75cb36",
-    "write_note": "c97730d96c4f",
-    "write_query": "a262f8374fc0",
-    "follow_pointer": "575ece7babe4",
-    "compare_rows": "c12bad241772",
+    "read_value": "ab97fa2a7589",
+    "query_value": "966595d8c3dc",
+    "mail_note": "559b80b3e217",
+    "mail_query": "ac0a9db530ff",
+    "write_note": "b2872983c50b",
+    "write_query": "dc348a3f1e39",
+    "follow_pointer": "696dfd003e24",
+    "compare_rows": "6c9e78dedc1c",
     "check_level": "561e52d22a47",
-    "report": "30f59bfb1cec",
-    "compare_report": "e43030da7091",
-    "pointer_report": "6d5b36e255ad",
-    "approval": "f29d513f1bc7",
+    "report": "d241da5aac4d",
+    "compare_report": "0ab51a663a5e",
+    "pointer_report": "6ea6267dd423",
+    "approval": "415022992a2a",
     "reorder": "65d776b6ccce",
-    "send_to_owner": "d4af04f65b0e",
+    "send_to_owner": "104718682571",
 }
 """Family -> digest of three training and three evaluation tasks."""
 EPISODES: dict[str, str] = {
@@ -46,17 +46,17 @@ EPISODES: dict[str, str] = {
     "write_note": "57d6279a8551",
     "write_query": "447f6486a0da",
     "follow_pointer": "e2d149c6fef7",
-    "compare_rows": "2393c2ee7694",
+    "compare_rows": "a4ae67346283",
     "check_level": "53673299eb87",
     "report": "3b07b5dc5679",
-    "compare_report": "b810ba7977d7",
-    "pointer_report": "7966cfd9f3eb",
+    "compare_report": "892dfc7c9b1b",
+    "pointer_report": "cf3cfbd6ae7c",
     "approval": "0fc5f9707861",
-    "reorder": "d54613fb20c2",
-    "send_to_owner": "f97080f66f47",
+    "reorder": "a92ad91cff9f",
+    "send_to_owner": "192056883f2e",
 }
 """Family -> digest of what the solution, flawed demonstrations and odd actions are answered."""
-STREAM = "16e093b082ba"
+STREAM = "028fb84f79ff"
 """Digest of the first 60 training and evaluation tasks that office-quickstart draws."""
 
 ODD = (

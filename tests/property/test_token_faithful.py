@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
@@ -26,7 +25,6 @@ def sampled(trajectory: Trajectory) -> list[int]:
     return [token for token, mine in zip(trajectory.token_ids, trajectory.loss_mask, strict=True) if mine]
 
 
-@pytest.mark.quick
 @given(episodes=st.lists(turns, min_size=1, max_size=3))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_trained_ids_are_the_sampled_ids(

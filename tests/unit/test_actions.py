@@ -27,13 +27,18 @@ TOOLS = {tool.name: tool for tool in tools_of(Desk)}
     "text",
     [
         call("open_drawer", number=3),
+        call("open_drawer", number=3.0),
         "I think so. " + call("open_drawer", number=3),
         "First {curly} thoughts, then " + call("open_drawer", number=3) + " and a word after it",
+        'It says {"number": 4 and no more}; now ' + call("open_drawer", number=3),
+        "Braces { alone { are thoughts: " + call("open_drawer", number=3),
         "```json\n" + json.dumps({"arguments": {"number": 3}, "action": "open_drawer"}, indent=2) + "\n```",
     ],
 )
 def test_the_action_is_found_wherever_it_stands(text: str) -> None:
-    assert parse(text, TOOLS) == Action("open_drawer", {"number": 3})
+    found = parse(text, TOOLS)
+    assert found == Action("open_drawer", {"number": 3})
+    assert type(found.arguments["number"]) is int, "a tool that asks for an integer gets one"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +47,9 @@ def test_the_action_is_found_wherever_it_stands(text: str) -> None:
         ("", Fault.NO_JSON, "no JSON"),
         ("just words", Fault.NO_JSON, "no JSON"),
         ('{"action": "open_drawer", "arguments": {"number": 3}', Fault.MALFORMED_JSON, "at character"),
+        ('{"plan": ' + call("open_drawer", number=3), Fault.MALFORMED_JSON, "at character"),
+        ('{"plan": [' + call("open_drawer", number=3) + "}", Fault.MALFORMED_JSON, "at character"),
+        ("{" + call("open_drawer", number=3) + "}", Fault.MALFORMED_JSON, "at character"),
         ('{"number": 3}', Fault.NO_ACTION, "no 'action'"),
         (call("open_drawer", number=3) + call("burn", name="x"), Fault.TWO_ACTIONS, "one action"),
         (call("open_draw", number=3), Fault.UNKNOWN_TOOL, "Did you mean 'open_drawer'?"),
@@ -55,6 +63,9 @@ def test_the_action_is_found_wherever_it_stands(text: str) -> None:
         ('{"action": "open_drawer", "arguments": {"number": NaN}}', Fault.MALFORMED_JSON, "NaN"),
         ('{"a":' * 100_00, Fault.MALFORMED_JSON, "deeply"),
         ('{"action": "open_drawer", "arguments": {"number": ' + "9" * 5000 + "}}", Fault.MALFORMED_JSON, "digits"),
+        ('{"action": "open_drawer", "arguments": {"number": 1e999}}', Fault.MALFORMED_JSON, "too large"),
+        (call("open_drawer", number=2**63), Fault.MALFORMED_JSON, "too large"),
+        (call("open_drawer", number=3.5), Fault.BAD_ARGUMENTS, "must be of type integer"),
         ('{"action": "open_drawer", "arguments": {"number": 3, "note": "\\ud800"}}', Fault.BAD_ARGUMENTS, "Unicode"),
         ("{" * (MAX_CHARACTERS + 1), Fault.TOO_LONG, "characters"),
         (call("burn", name="will"), Fault.UNCONFIRMED, '"confirm": true'),

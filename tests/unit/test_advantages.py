@@ -9,8 +9,6 @@ from ferrata.algorithms.advantages import GroupSpread, classify_group, group_adv
 from ferrata.algorithms.table import ADVANTAGES, DIVERGENCES, advantage, divergence
 from ferrata.errors import UnknownNameError
 
-pytestmark = pytest.mark.quick
-
 
 def rewards(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)

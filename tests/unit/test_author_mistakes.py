@@ -406,17 +406,6 @@ def unknown_subgoal() -> type[Environment]:
     return Door2
 
 
-def two_verdicts() -> type[Environment]:
-    class Door2(Door):
-        @tool("Turn a key.", effect=Effect.IRREVERSIBLE)
-        def turn_key(self, key: int) -> str:
-            answer = super().turn_key(key)
-            self.finish(success=True)
-            return answer
-
-    return Door2
-
-
 def verdict_in_passing() -> type[Environment]:
     class Door2(Door):
         @tool("Read the number on the door.")
@@ -644,7 +633,6 @@ BEHAVIOUR: list[tuple[str, Callable[[], type[Environment]], str, str]] = [
     ("subgoals", unknown_subgoal,
      "Door2 calls reach('red'), which no task lists as a subgoal.",
      "Did you mean 'read'?"),
-    ("events", two_verdicts, "got 2 verdicts in one step (success, success).", "once"),
     ("events", verdict_in_passing, "got a verdict without an end.", "self.finish"),
     ("observations", nothing_to_read, "was answered by nothing.", "say what it did"),
     ("determinism", chance_from_elsewhere, "turn 1 gave another observation: 'number", "self.random"),

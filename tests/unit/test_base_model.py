@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -13,7 +12,6 @@ from ferrata.models.tokenizer import ACT, END, PAD
 from ferrata.training import base_model
 from ferrata.training.base_batches import IGNORED, Batches, collate, encode
 from ferrata.training.base_corpus import SKILLS, Exchange
-from ferrata.training.base_model import Rates
 
 TOKENIZER = base_model.new_tokenizer()
 EXCHANGE = Exchange("lookup", (("task", "price: 429\nprice?"), ("act", "429")))
@@ -38,15 +36,8 @@ def test_rows_are_nearly_full_and_repeatable() -> None:
     assert (first[0] == TOKENIZER.convert_tokens_to_ids(PAD)).float().mean() < 0.12
 
 
-def test_the_rate_warms_up_and_ends_near_zero() -> None:
-    shares = [Rates(warmup=10).share(step, 100) for step in range(100)]
-    assert shares[0] < shares[5] < shares[9]
-    assert shares[-1] == pytest.approx(0.01)
-
-
 def test_training_writes_a_policy_folder(tmp_path: Path) -> None:
-    phases = [base_model.Phase(name, (name,), 1, 1, Rates(), {"add": 0}) for name in ("one", "two")]
-    exact = base_model.train(tmp_path / "base", seed=0, compiled=False, phases=phases, held_out_each=1)
+    exact = base_model.train(tmp_path / "base", seed=0, compiled=False, steps=2, held_out_each=1)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     assert set(exact) == set(SKILLS)
     assert 1_000_000 < sum(weight.numel() for weight in model.parameters()) < 1_300_000
@@ -57,7 +48,7 @@ def test_training_writes_a_policy_folder(tmp_path: Path) -> None:
 def test_updates_lower_the_loss() -> None:
     torch.manual_seed(0)
     model = base_model.new_model(TOKENIZER)
-    makers = base_model.optimizers(model, Rates())
+    makers = base_model.optimizers(model)
     batch = next(iter(Batches(1, TOKENIZER, rows=4, row=80)))
     losses = [base_model.update(model, model.model, makers, batch) for _ in range(6)]
     assert losses[-1] < losses[0] - 1.0

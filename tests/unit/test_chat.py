@@ -12,8 +12,6 @@ from ferrata.errors import PolicyError
 from ferrata.models.chat import Chat, template_chat, token_chat
 from ferrata.models.tokenizer import ACT, CHAT, END, RESULT, TASK, build_tokenizer
 
-pytestmark = pytest.mark.quick
-
 
 @dataclass
 class Card:

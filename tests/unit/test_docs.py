@@ -298,7 +298,7 @@ def test_named_files_exist(page: Path) -> None:
 @pytest.mark.slow
 def test_a_run_in_the_example_stores_what_the_pages_describe(locker: Path) -> None:
     command = next(words for words in commands(DOCS / "environments.md") if words[0] == "train")
-    small = ["sft.updates=1", "sft.demonstrations=8", "rl.updates=1", "evaluation.tasks=2"]
+    small = ["sft.updates=1", "sft.demonstrations=8", "rl.updates=1", "evaluation.tasks=2", "evaluation.tasks_small=2"]
     result = CliRunner().invoke(app, [*command, *small])
     assert result.exit_code == 0, result.output
     run = locker / "runs" / "locker"

@@ -18,8 +18,6 @@ from ferrata.sampling.protocol import Completion
 
 Saying = Callable[..., list[int]]
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture
 def world(errand: type[Environment]) -> Environment:

@@ -130,7 +130,7 @@ def test_a_judge_that_fails_leaves_the_episode_unscored(collect: Callable[..., A
 
 
 def test_a_judge_that_fails_too_often_stops_the_run_with_its_reason(collect: Callable[..., Any]) -> None:
-    with pytest.raises(RolloutFault, match=r"judge_error 1.*The last failure: The judge sleeps\."):
+    with pytest.raises(RolloutFault, match=r"judge_error 1.*The last of them: The judge sleeps\."):
         collect(Says(fails), share=0.2)
 
 

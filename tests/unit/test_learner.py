@@ -259,3 +259,14 @@ def test_the_gradient_is_clipped_to_its_norm() -> None:
     assert guarded_step(optimizer, max_grad_norm=1.0) == pytest.approx(50.0)
     assert seen == [pytest.approx(1.0, rel=1e-5)]
     assert model.weight.grad is None
+
+
+def test_the_learning_rate_falls_linearly() -> None:
+    model, stream = tiny_policy(), random.Random(0)
+    learner = Learner(model, RlSection(kl=0.0, updates=4, learning_rate=1e-3, learning_rate_decay=0.8))
+    rates = []
+    for _ in range(5):
+        rates.append(learner.learning_rate)
+        learner.update(sampled(model, stream), stream)
+    assert rates == pytest.approx([1e-3, 8e-4, 6e-4, 4e-4, 2e-4])
+    assert learner.learning_rate == pytest.approx(2e-4), "what comes after the last update keeps the last rate"

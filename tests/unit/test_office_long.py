@@ -273,7 +273,8 @@ def test_what_is_private_and_what_is_mail_is_not_listed(office: OfficeEnvironmen
 
 def test_mail_is_not_listed_where_a_task_may_read_everything(office: OfficeEnvironment) -> None:
     task = task_of(office, "read_reply")
-    assert task.permissions is None
+    assert task.permissions is not None
+    assert task.permissions.read is None
     play_until(office, task, "answered")
     assert set(office.step(call("list_files")).observation.text.splitlines()) == set(task.world["files"])
 
@@ -289,7 +290,7 @@ def test_the_inbox_is_listed_and_read_by_number(office: OfficeEnvironment) -> No
     assert office.step(call("read_messages", number=2)).observation.text == (
         f"mail 2 from {second['from']}\n{second['body']}"
     )
-    for number in (-1, 3, 10**300):
+    for number in (-1, 3, 2**62):
         text = call("read_messages", number=number)
         assert office.step(text).observation.text == "error: there is no mail with that number"
     assert office.step('{"action": "read_messages", "arguments": {"number": 1.0}}').observation.text.startswith(

@@ -10,7 +10,6 @@ from ferrata.errors import PolicyError
 from ferrata.learning.batch import Example, microbatches, split, trained_tokens
 from ferrata.learning.forward import check_model, logprobs_by_example, token_logprobs
 
-pytestmark = pytest.mark.quick
 VOCABULARY = 23
 
 

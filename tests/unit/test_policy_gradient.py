@@ -7,9 +7,7 @@ import torch
 
 from ferrata.algorithms.divergence import k1, k2, k3
 from ferrata.algorithms.entropy import entropy
-from ferrata.algorithms.policy_gradient import clip_fraction, clipped_surrogate, masked_mean, token_log_ratio
-
-pytestmark = pytest.mark.quick
+from ferrata.algorithms.policy_gradient import clip_fraction, clipped_surrogate, token_log_ratio
 
 # ratio, advantage, loss, d loss / d log ratio, clipped; clips 0.2 below and 0.4 above.
 # Unclipped: loss -ratio A and, because d ratio / d log ratio = ratio, the same gradient. Clipped: constant.
@@ -57,25 +55,6 @@ def test_extreme_log_ratios_stay_finite() -> None:
     ratio = token_log_ratio(torch.tensor([0.0, -500.0]), torch.tensor([-500.0, 0.0]))
     assert torch.isfinite(clipped_surrogate(ratio, torch.tensor([-1.0, -1.0]), 0.2, 0.2)).all()
     assert torch.isfinite(k3(torch.tensor([-500.0]), torch.tensor([0.0]))).all()
-
-
-def test_masked_mean_ignores_what_is_hidden_even_nan() -> None:
-    values = torch.tensor([[1.0, math.nan], [3.0, 5.0]], requires_grad=True)
-    mean = masked_mean(values, torch.tensor([[True, False], [True, True]]), normaliser=4)
-    mean.backward()
-    assert mean.item() == pytest.approx(9 / 4)
-    assert values.grad is not None
-    assert values.grad.tolist() == [[0.25, 0.0], [0.25, 0.25]]
-
-
-@pytest.mark.parametrize("normaliser", [0, 2])
-def test_a_fully_masked_batch_is_zero_and_not_nan(normaliser: int) -> None:
-    values = torch.tensor([math.inf, math.nan], requires_grad=True)
-    mean = masked_mean(values, torch.tensor([False, False]), normaliser)
-    mean.backward()
-    assert mean.item() == 0.0
-    assert values.grad is not None
-    assert values.grad.tolist() == [0.0, 0.0]
 
 
 def test_divergence_estimators_by_hand() -> None:

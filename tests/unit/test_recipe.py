@@ -164,3 +164,22 @@ def test_no_override_raises_anything_but_a_usage_error(override: str) -> None:
     except UsageError as error:
         outcome = str(error)
     assert outcome.endswith((".", "?", "\n"))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ('stages=["sft", "rl", "sft"]', "each stage can be there once"),
+        ("evaluation.tasks_small=500", "tasks_small = 500 is more than tasks = 200"),
+        ("rl.kl_estimator=k1", "'k2' or 'k3'"),
+    ],
+)
+def test_values_that_contradict_one_another_are_refused(override: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        load_recipe("office-quickstart", [override])
+
+
+def test_a_recipe_is_called_after_its_file_as_far_as_a_name_can_be(tmp_path: Path) -> None:
+    for file, name in (("_draft.toml", "draft"), ("日本.toml", "recipe"), ("my run.toml", "my-run")):
+        (tmp_path / file).write_text("seed = 1")
+        assert load_recipe(str(tmp_path / file)).name == name

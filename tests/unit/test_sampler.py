@@ -214,3 +214,8 @@ def test_greedy_takes_the_best_and_reports_its_plain_probability() -> None:
     token, logprob = draw(torch.tensor([[0.0, 2.0]]), torch.zeros(1), torch.tensor([0.01], dtype=torch.float64))
     assert int(token) == 1
     assert float(logprob) == pytest.approx(-np.log1p(np.exp(-2.0)), abs=1e-6)
+
+
+def test_a_store_that_no_memory_holds_is_refused(tiny_policy: Policy) -> None:
+    with pytest.raises(PolicyError, match=r"need \d+\.\d GB, which cannot be had: lower rollout.episodes_at_once"):
+        LocalSampler(tiny_policy, 10**9, 120)

@@ -7,6 +7,7 @@ from contextlib import closing
 from random import Random
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from ferrata.envs import Effect, Environment, Script, Task, ToolError, call, tool
@@ -162,10 +163,32 @@ def test_rollback_takes_back_turns(purse: Purse) -> None:
     drawn(purse)
     purse.step(call("spend"))
     purse.rollback(2)
-    assert purse.snapshot() == kept
+    assert unpaid(purse.snapshot()) == unpaid(kept)
     drawn(purse)
     purse.rollback()
-    assert purse.snapshot() == kept
+    assert unpaid(purse.snapshot()) == unpaid(kept)
+
+
+def unpaid(snapshot: Snapshot) -> Snapshot:
+    """What was rewarded once stays so after a rollback."""
+    return msgspec.structs.replace(snapshot, paid=())
+
+
+def test_a_subgoal_that_was_taken_back_is_not_rewarded_again(purse: Purse) -> None:
+    def amounts(text: str) -> list[float]:
+        return [event.amount for event in purse.step(text).events if event.kind is EventKind.SUBGOAL]
+
+    assert amounts(call("draw")) == [1.0]
+    purse.rollback()
+    assert purse.reached == []
+    again = purse.fork()
+    assert amounts(call("draw")) == [0.0]
+    with closing(again):
+        result = again.step(call("draw"))
+        assert [event.amount for event in result.events if event.kind is EventKind.SUBGOAL] == [0.0]
+    assert purse.reached == ["drawn"]
+    purse.reset(purse.task, seed=12)
+    assert amounts(call("draw")) == [1.0], "another episode is paid anew"
 
 
 def test_rollback_of_the_end(purse: Purse) -> None:

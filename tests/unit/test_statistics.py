@@ -50,7 +50,7 @@ def test_mean_interval_of_one_value_knows_no_spread() -> None:
     assert mean_interval([3.0]) == (-math.inf, math.inf)
 
 
-@pytest.mark.parametrize(("lost", "gained"), [(0, 0), (0, 1), (3, 3), (2, 9), (40, 61)])
+@pytest.mark.parametrize(("lost", "gained"), [(0, 0), (0, 1), (3, 3), (2, 9), (40, 61), (500, 600), (0, 2000)])
 def test_mcnemar_equals_a_binomial_test(lost: int, gained: int) -> None:
     expected = stats.binomtest(lost, lost + gained, 0.5).pvalue if lost + gained else 1.0
     assert mcnemar_p_value(lost, gained) == pytest.approx(expected)

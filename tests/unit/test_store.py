@@ -173,3 +173,17 @@ def test_files_that_are_no_store_are_refused(tmp_path: Path) -> None:
     other.close()
     with pytest.raises(RunFolderError, match="was not written by this version"):
         RunStore(tmp_path / "other.sqlite")
+
+
+def test_a_damaged_record_is_one_sentence(store: RunStore) -> None:
+    [identifier] = store.add_trajectories("rl", 1, "train", [trajectory("a")])
+    store._connection.execute("UPDATE trajectories SET record = x'00'")
+    with pytest.raises(RunFolderError, match=f"Trajectory {identifier} .* is damaged"):
+        store.trajectory(identifier)
+
+
+def test_clearing_forgets_everything(store: RunStore) -> None:
+    store.add_metrics("sft", 1, {"loss": 1.0})
+    store.add_trajectories("rl", 1, "train", [trajectory("a")])
+    store.clear()
+    assert (store.stages(), store.metric_names(), store.list_trajectories()) == ([], [], [])

@@ -32,8 +32,9 @@ KEYS = {
     "judge": "kind endpoint model rubric api_key_env timeout retries at_once",
     "rollout": "episodes_at_once max_turns max_tokens_per_turn max_tokens temperature max_fault_share",
     "sft": "updates demonstrations batch_size optimizer learning_rate weight_decay warmup imperfection max_grad_norm",
-    "rl": "algorithm updates tasks_per_update group_size optimizer learning_rate weight_decay epochs minibatches "
-    "microbatch_tokens clip_low clip_high kl entropy normalise spread_floor max_grad_norm min_success min_valid",
+    "rl": "algorithm updates tasks_per_update group_size optimizer learning_rate learning_rate_decay weight_decay "
+    "epochs minibatches microbatch_tokens clip_low clip_high kl kl_estimator entropy normalise spread_floor "
+    "max_grad_norm min_success min_valid",
     "evaluation": "tasks tasks_small every seed",
     "run": "checkpoint_every keep_checkpoints store_groups audit",
 }

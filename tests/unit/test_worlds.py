@@ -1,11 +1,16 @@
 """Environments by name, and where a person's own are looked for."""
 
+import random
+from collections import Counter
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from ferrata import make_env
+from ferrata.envs import Environment
 from ferrata.errors import TaskError, UnknownNameError
+from ferrata.records import Task
 
 OWN = """
 from ferrata import Environment, Task, tool
@@ -26,7 +31,7 @@ class Room(Environment):
 def test_an_environment_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_room_world.py").write_text(OWN)
     monkeypatch.setattr("sys.path", [])
-    with pytest.raises(TaskError, match="cannot be found"):
+    with pytest.raises(TaskError, match="there is no module 'own_room_world'"):
         make_env("own_room_world:Room")
     monkeypatch.chdir(tmp_path)
     assert make_env("own_room_world:Room").name == "room"
@@ -37,3 +42,16 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
         make_env("ofice")
     with pytest.raises(TaskError, match="is not a subclass"):
         make_env("pathlib:Path")
+
+
+def test_a_family_that_has_run_out_leaves_its_place_to_the_others() -> None:
+    class Shelves(Environment):
+        name = "shelves"
+        families: ClassVar[dict[int, tuple[str, ...]]] = {1: ("few", "many")}
+
+        def generate(self, family: str, tier: int, stream: random.Random, split: str) -> Task:
+            number = stream.randrange(3 if family == "few" else 10**6)
+            return Task("shelves", family, tier, split, "Fetch it.", {"number": number}, ("fetched",), 4)
+
+    tasks = Shelves().tasks("train", 30)
+    assert Counter(task.family for task in tasks) == {"few": 3, "many": 27}

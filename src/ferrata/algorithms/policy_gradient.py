@@ -3,7 +3,6 @@
     token_log_ratio    log-probabilities now and then -> log of the importance ratio
     clipped_surrogate  ratio and advantage -> loss per token
     clip_fraction      which tokens the clip silenced
-    masked_mean        the only mean used in a loss: its divisor is handed in
 
 Shape legend: N = sampled tokens of a batch, laid end to end.
 """
@@ -49,18 +48,3 @@ def clip_fraction(log_ratio_N: Tensor, advantages_N: Tensor, clip_low: float, cl
     too_high_N = (advantages_N > 0) & (ratio_N > 1.0 + clip_high)
     too_low_N = (advantages_N < 0) & (ratio_N < 1.0 - clip_low)
     return (too_high_N | too_low_N).float()
-
-
-def masked_mean(values: Tensor, mask: Tensor | None, normaliser: float) -> Tensor:
-    """`sum(values where mask) / normaliser`, a scalar.
-
-    The divisor belongs to the whole batch, not to the part that is looked at: so the means of the parts add up to the
-    mean of the whole, and so do their gradients. What the mask hides may be anything, NaN included.
-
-    Args:
-        values: any shape.
-        mask: True where a value counts, same shape; None counts all.
-        normaliser: count of the whole batch; 0 (nothing to train) gives 0.
-    """
-    shown = values if mask is None else torch.where(mask, values, torch.zeros_like(values))
-    return shown.sum() / normaliser if normaliser else shown.sum() * 0.0

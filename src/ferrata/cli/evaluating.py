@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from ferrata.cli import json_file
-from ferrata.cli.live import percent
+from ferrata.cli.live import Terminal, percent
 from ferrata.envs.base import Environment
 from ferrata.evaluation.evaluate import evaluate as evaluate_policy
 from ferrata.evaluation.results import EvaluationResult, Rate
@@ -33,8 +33,10 @@ class Request:
 
     policy: str
     """A run folder, a policy folder, or a known model."""
-    env: str
+    env: str | None
+    """None: the run's environment."""
     tiers: tuple[int, ...]
+    """Empty: those of the run in its own environment, all of any other."""
     tasks: int
     seed: int
     """Of the tasks."""
@@ -47,7 +49,7 @@ def evaluate(request: Request, json: Path | None) -> None:
     if json is not None:
         json_file.refuse_unwritable(json)
     result = measure(request)
-    Console().print(show(result))
+    Terminal().print(show(result))
     if json is not None:
         json_file.write(json, result)
 
@@ -55,14 +57,27 @@ def evaluate(request: Request, json: Path | None) -> None:
 def measure(request: Request) -> EvaluationResult:
     """Play the tasks. A run's own budgets and rewards apply; elsewhere the defaults."""
     recipe, folder = _source(request.policy)
-    env = _environment(request, recipe)
+    make = _worlds(request, recipe)
+    env = make()
     temperature = recipe.rollout.temperature if request.sampled else 0.0
-    with _collector(folder, request, recipe) as collector, _progress(request.tasks) as progress:
+    with _collector(folder, request, recipe, make) as collector, _progress(request.tasks) as progress:
         result, _ = evaluate_policy(
             collector, env, tasks=request.tasks, seed=request.seed, temperature=temperature, progress=progress
         )
     env.close()
     return result
+
+
+def _worlds(request: Request, recipe: Recipe) -> Callable[[], Environment]:
+    """What makes the environments that were asked for; a run's own has its families and tools, where they apply."""
+    name = request.env or recipe.env.name
+    offered = find_environment(name).families
+    own = name == recipe.env.name and is_run(Path(request.policy))
+    tiers = request.tiers or (recipe.env.tiers if own else ()) or tuple(offered)
+    known = {family for tier in tiers for family in offered.get(tier, ())}
+    families = tuple(family for family in recipe.env.families if own and family in known)
+    tools = recipe.env.tools if own else ""
+    return lambda: make_env(name, tiers=tiers, rewards=recipe.rewards, families=families, tools=tools)
 
 
 def _source(policy: str) -> tuple[Recipe, str]:
@@ -74,27 +89,17 @@ def _source(policy: str) -> tuple[Recipe, str]:
         checkpoint = None if folder.policy.exists() else folder.checkpoints.latest()
     if checkpoint is None:
         return folder.recipe, policy
-    Console(stderr=True).print(f"{path} has not finished: evaluating its checkpoint {checkpoint.name}.", markup=False)
+    Terminal(stderr=True).print(f"{path} has not finished: evaluating its checkpoint {checkpoint.name}.", markup=False)
     return folder.recipe, str(checkpoint.path / "policy")
 
 
-def _environment(request: Request, recipe: Recipe) -> Environment:
-    """The environment asked for; a run's own one has the families and tools of the run, where the tiers have any."""
-    if recipe.env.name != request.env:
-        return make_env(request.env, tiers=request.tiers, rewards=recipe.rewards)
-    offered = find_environment(request.env).families
-    known = {family for tier in request.tiers for family in offered.get(tier, ())}
-    families = tuple(family for family in recipe.env.families if family in known)
-    return make_env(request.env, tiers=request.tiers, rewards=recipe.rewards, families=families, tools=recipe.env.tools)
-
-
 @contextmanager
-def _collector(folder: str, request: Request, recipe: Recipe) -> Iterator[Collector]:
+def _collector(folder: str, request: Request, recipe: Recipe, make: Callable[[], Environment]) -> Iterator[Collector]:
     policy = load_policy(folder)
     at_once = min(recipe.rollout.episodes_at_once, request.tasks)
     sampler = LocalSampler(policy, at_once, recipe.rollout.max_tokens)
     judge = make_judge(recipe.judge, Path(request.policy) / VERDICTS if is_run(Path(request.policy)) else None)
-    collector = Collector(sampler, lambda: _environment(request, recipe), policy.chat, recipe.rollout, judge)
+    collector = Collector(sampler, make, policy.chat, recipe.rollout, judge)
     try:
         yield collector
     finally:
@@ -106,7 +111,7 @@ def _collector(folder: str, request: Request, recipe: Recipe) -> Iterator[Collec
 @contextmanager
 def _progress(tasks: int) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr that goes away in the end."""
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Terminal(stderr=True), transient=True) as bar:
         shown = bar.add_task(f"Evaluating on {tasks} unseen tasks", total=tasks)
         yield lambda over, asked: bar.update(shown, completed=over, total=asked)
 

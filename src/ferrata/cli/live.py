@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
@@ -111,6 +112,14 @@ class LiveView:
         return draw(self.board, time.monotonic())
 
 
+class Terminal(Console):
+    """A console that tells of a reader who went away, as any write to a closed pipe does."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what rich swallows, so that each caller decides what it means."""
+        raise BrokenPipeError
+
+
 class PlainView:
     """About ten lines a stage, for logs."""
 
@@ -144,7 +153,10 @@ class PlainView:
 
 
 class LoggedView:
-    """Any view, and a log of what was said: stages, evaluations and messages, with `log` adding one line each."""
+    """Any view, and a log of what was said: stages, evaluations and messages, with `log` adding one line each.
+
+    A terminal that went away, or a full disk behind it, is no reason to end a run: it goes on unseen.
+    """
 
     def __init__(self, view: RunView, log: Callable[[str], None]) -> None:
         self._view = view
@@ -153,25 +165,30 @@ class LoggedView:
     def stage(self, name: str, total: int) -> None:
         """Log that a stage begins."""
         self._log(f"stage {name}: {total} steps")
-        self._view.stage(name, total)
+        with suppress(OSError):
+            self._view.stage(name, total)
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Shown, not logged: the store keeps every number."""
-        self._view.progress(step, metrics)
+        with suppress(OSError):
+            self._view.progress(step, metrics)
 
     def evaluation(self, step: int, score: Score) -> None:
         """Log the score."""
         self._log(f"step {step}: {score_line(score)}")
-        self._view.evaluation(step, score)
+        with suppress(OSError):
+            self._view.evaluation(step, score)
 
     def message(self, text: str) -> None:
         """Log the sentence."""
         self._log(text)
-        self._view.message(text)
+        with suppress(OSError):
+            self._view.message(text)
 
     def close(self) -> None:
         """Close the view; the log belongs to the run folder."""
-        self._view.close()
+        with suppress(OSError):
+            self._view.close()
 
 
 def make_view(console: Console, title: str) -> RunView:

@@ -46,35 +46,38 @@ def train(
 @app.command(name="eval")
 def evaluate(
     policy: Annotated[str, typer.Argument(metavar="RUN_OR_POLICY", help="A run folder, a policy folder or a model.")],
-    env: Annotated[str, typer.Option(help="Environment: a name, or module:Class.")] = "office",
-    tier: Annotated[list[int] | None, typer.Option(help="Task tier; may repeat [default: 1 and 2].")] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="How many unseen tasks.")] = 200,
+    env: Annotated[
+        str | None, typer.Option(help="Environment: a name, or module:Class [default: the run's, or office].")
+    ] = None,
+    tier: Annotated[list[int] | None, typer.Option(help="Task tier; may repeat [default: the run's, or all].")] = None,
+    tasks: Annotated[int, typer.Option(min=1, max=100_000, help="How many unseen tasks.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 7,
-    sampled: Annotated[bool, typer.Option("--sampled", help="Sample at temperature 1 instead of greedily.")] = False,
+    sampled: Annotated[
+        bool, typer.Option("--sampled", help="Sample as in training instead of choosing greedily.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the whole result to this file.")] = None,
 ) -> None:
     """Measure success on unseen tasks, with intervals."""
     from ferrata.cli import evaluating
 
-    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or (1, 2)), tasks, seed, sampled), json)
+    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled), json)
 
 
 @app.command()
 def replay(
     run: Run,
     trajectory: Annotated[
-        str | None, typer.Argument(metavar="TRAJECTORY", help="Its id; without one, all are listed.")
+        str | None, typer.Argument(metavar="TRAJECTORY", help="Its id; without one, the newest are listed.")
     ] = None,
 ) -> None:
     """List stored trajectories, or read one turn by turn."""
-    from rich.console import Console
-
+    from ferrata.cli.live import Terminal
     from ferrata.viewer.replay import show_list, show_trajectory
 
     if trajectory is None:
-        show_list(Console(), run)
+        show_list(Terminal(), run)
     else:
-        show_trajectory(Console(), run, trajectory)
+        show_trajectory(Terminal(), run, trajectory)
 
 
 @app.command()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from ferrata.cli.live import LoggedView, make_view
+from ferrata.cli.live import LoggedView, Terminal, make_view
 from ferrata.cli.plan import plan
 from ferrata.errors import FerrataError, Interrupted, RunFolderError, UsageError
 from ferrata.recipe import Recipe
@@ -53,7 +51,7 @@ def describe(recipe_name: str, overrides: Sequence[str], out: Path | None, resum
         recipe = new_recipe(recipe_name, overrides)
         path = out or default_path(recipe)
         refuse_occupied(path)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Terminal(highlight=False, markup=False, soft_wrap=True)
     console.print(dump_recipe(recipe))
     for what, amount in [*plan(recipe), ("continues in" if resume else "would write to", str(path))]:
         console.print(f"{what:<15} {amount}")
@@ -92,7 +90,7 @@ def _run(folder: RunFolder, resume: bool) -> None:
     """Run the pipeline under a view, with Ctrl-C made graceful; failures are also written to the log."""
     from ferrata.training import pipeline
 
-    view = LoggedView(make_view(Console(), f"Ferrata · {folder.recipe.name}"), folder.log)
+    view = LoggedView(make_view(Terminal(), f"Ferrata · {folder.recipe.name}"), folder.log)
     view.message(f"Run folder: {folder.path}")
     try:
         with graceful_interrupts(view.message) as interrupts:

@@ -2,13 +2,15 @@
 
 Tolerant about where the JSON object stands (thinking may come before it, anything but a second action after
 it); strict about its form: one object with exactly `action` and `arguments`, no duplicate keys, no NaN, and
-arguments that fit the tool's schema.
+arguments that fit the tool's schema. What stands inside a broken object is not executed.
 """
 
 from __future__ import annotations
 
 import enum
 import json
+import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -24,6 +26,10 @@ MAX_CHARACTERS = 100_000
 """Longer texts are refused unread."""
 MAX_OBJECTS = 64
 """How many opening braces are tried before giving up."""
+
+
+_OBJECT = re.compile(r"""\{\s*["'{]""")
+_BRACE = re.compile(r"[{}]")
 
 
 class Fault(enum.StrEnum):
@@ -64,7 +70,24 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+def _integer(text: str) -> int:
+    value = int(text)
+    if abs(value) >= 2**63:
+        raise ValueError("a number is too large")
+    return value
+
+
+def _number(text: str) -> float:
+    """JSON does not tell 3.0 from 3: a tool that asks for an integer gets one."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("a number is too large")
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer, parse_float=_number
+)
 
 
 def parse(text: str, tools: Mapping[str, Tool], offered: Collection[str] | None = None) -> Action | Malformed:
@@ -96,7 +119,7 @@ def _find(text: str) -> dict[str, Any] | Malformed:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
             fault = fault or Malformed(Fault.MALFORMED_JSON, f"malformed JSON: {_reason(error)}")
-            end = start + 1
+            end = end_of_broken(text, start)
         else:
             objects += 1
             if "action" in value:
@@ -111,6 +134,21 @@ def _find(text: str) -> dict[str, Any] | Malformed:
     if objects:
         return Malformed(Fault.NO_ACTION, "the JSON object has no 'action'")
     return Malformed(Fault.NO_JSON, "no JSON action found")
+
+
+def end_of_broken(text: str, start: int) -> int:
+    """Where to look for an action after the broken object at `start`: behind it, never inside.
+
+    A brace without a quote or another brace behind it begins no object, so that thoughts may hold braces.
+    """
+    if not _OBJECT.match(text, start):
+        return start + 1
+    depth = 0
+    for found in _BRACE.finditer(text, start):
+        depth += 1 if found[0] == "{" else -1
+        if depth == 0:
+            return found.end()
+    return len(text)
 
 
 def _reason(error: Exception) -> str:

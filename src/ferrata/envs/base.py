@@ -29,6 +29,9 @@ from ferrata.errors import TaskError, UnknownNameError, UsageError
 from ferrata.records import Action, Event, EventKind, Observation, StepResult, StopReason, Task
 from ferrata.seeds import stream
 
+NO_CALL = ("", "")
+"""What stands in the history of calls for a turn without one."""
+VERDICTS = (EventKind.SUCCESS, EventKind.FAILURE, EventKind.FORBIDDEN)
 Scorer = Callable[[Sequence[Event]], dict[str, float]]
 """From the events of one step to named reward components."""
 
@@ -79,6 +82,7 @@ class Environment:
         """The episode's own seed."""
         self.turn = 0
         self.reached: list[str] = []
+        self._paid: set[str] = set()
         self._events: list[Event] = []
         self._history: list[tuple[str, str]] = []
         self._every = {tool.name: tool for tool in self.tools}
@@ -143,20 +147,23 @@ class Environment:
         return self._random
 
     def reach(self, subgoal: str) -> None:
-        """Report a subgoal of the task; only the first time counts."""
+        """Report a subgoal of the task; only the first time counts, and a rollback makes no second first time."""
         if subgoal in self.task.subgoals and subgoal not in self.reached:
             self.reached.append(subgoal)
-            rewarded = not self.task.key_steps or subgoal in self.task.key_steps
+            rewarded = subgoal not in self._paid and (not self.task.key_steps or subgoal in self.task.key_steps)
+            self._paid.add(subgoal)
             self._events.append(Event(EventKind.SUBGOAL, subgoal, float(rewarded)))
 
     def finish(self, success: bool) -> None:
-        """End the episode with the judge's verdict."""
-        self._over = True
-        self._events.append(Event(EventKind.SUCCESS if success else EventKind.FAILURE))
+        """End the episode with the judge's verdict; the first one counts."""
+        if not self._over:
+            self._over = True
+            self._events.append(Event(EventKind.SUCCESS if success else EventKind.FAILURE))
 
     def forbid(self, operation: str) -> None:
-        """End the episode because of a forbidden operation."""
+        """End the episode because of a forbidden operation, whatever the judge has said in the same step."""
         self._over = True
+        self._events = [event for event in self._events if event.kind not in VERDICTS]
         self._events.append(Event(EventKind.FORBIDDEN, operation))
 
     # What the rest of Ferrata calls -------------------------------------------------------------------------------
@@ -189,13 +196,17 @@ class Environment:
         order.shuffle(chosen)
         drawn: dict[str, Task] = {}
         for attempt in range(20 * n):
-            tier, family = chosen[len(drawn) % len(chosen)]
+            tier, family = chosen[attempt % len(chosen)]
             task = self.generate(family, tier, stream(seed, self.name, split, attempt), split)
             task = msgspec.structs.replace(task, tools=self._stage) if self._stage else task
             drawn.setdefault(task.fingerprint, task)
             if len(drawn) == n:
                 return list(drawn.values())
         raise TaskError(f"Environment '{self.name}' has only {len(drawn)} different tasks of {n} in split '{split}'.")
+
+    def tools_for(self, task: Task) -> list[Tool]:
+        """The tools that a task may use; all where it names none."""
+        return [tool for tool in self.tools if not task.tools or tool.name in task.tools]
 
     def reset(self, task: Task, seed: int = 0) -> Observation:
         """Begin an episode: the first observation is the task's instruction.
@@ -256,6 +267,7 @@ class Environment:
             seed=self.seed,
             turn=self.turn,
             reached=tuple(self.reached),
+            paid=tuple(sorted(self._paid)),
             history=tuple(self._history),
             over=self._over,
             world=encode_world(self.name, self.save_world()),
@@ -294,7 +306,9 @@ class Environment:
                 f"{turns} turns cannot be rolled back in '{self.name}': {len(self._past)} are kept "
                 f"(undo_turns = {self.undo_turns})."
             )
+        paid = self._paid
         self._go_back([self._past.pop() for _ in range(turns)][-1])
+        self._paid = paid
         self._log("", f"rolled back:{turns}")
 
     # Inside a step --------------------------------------------------------------------------------------------
@@ -304,6 +318,7 @@ class Environment:
         self._over = True
         self.task, self.seed, self._fingerprint = task, seed, task.fingerprint
         self.turn, self.reached, self._events, self._history, self._random = 0, [], [], [], None
+        self._paid = set()
         self._offered = task.tools or tuple(self._every)
         self.guard = Guard(task.permissions, self._offered)
         self.begin(task)
@@ -315,6 +330,7 @@ class Environment:
     def _go_back(self, snapshot: Snapshot) -> None:
         self._set_up(snapshot.task, snapshot.seed)
         self.turn, self.reached, self._history = snapshot.turn, list(snapshot.reached), list(snapshot.history)
+        self._paid = set(snapshot.paid)
         self.load_world(msgspec.json.decode(snapshot.world))
         self._random = None
         if snapshot.random:
@@ -325,7 +341,11 @@ class Environment:
     def _play(self, text: str) -> tuple[Action | None, str]:
         """Parse and act; the action, None when it was malformed, and what the model reads."""
         parsed = parse(text, self._every, self._offered)
-        answer = self._invalid(parsed.fault, parsed.message) if isinstance(parsed, Malformed) else self._act(parsed)
+        if isinstance(parsed, Malformed):
+            self._history.append(NO_CALL)
+            answer = self._invalid(parsed.fault, parsed.message)
+        else:
+            answer = self._act(parsed)
         lines = [answer, *self.after_step()] if not self._over else [answer]
         return parsed if isinstance(parsed, Action) else None, observation_text("\n".join(lines), self.own_domains)
 

@@ -72,9 +72,9 @@ class Mailbox:
     def send(self, sender: str, to: str, subject: str, body: str) -> Mail:
         """The agent sends one message: `Refused` when it may not write to `to`, `ToolError` for what is no message."""
         _check(to, subject, body)
-        if self._domains and to.partition("@")[2] not in self._domains:
+        if self._domains and _with_plain_domain(to).partition("@")[2] not in self._domains:
             raise Refused(f"mail goes to {' or '.join(self._domains)} only", f"recipient:{to}")
-        self._guard.check("recipient", to)
+        self._guard.check("recipient", _with_plain_domain(to))
         return self._post("outbox", sender, to, subject, body)
 
     def deliver(self, sender: str, to: str, subject: str, body: str) -> Mail:
@@ -99,6 +99,12 @@ class Mailbox:
         self._workspace.put(mail.path, _content(mail))
         self._mails.append(mail)
         return mail
+
+
+def _with_plain_domain(address: str) -> str:
+    """Domains do not tell capitals from small letters."""
+    name, _, domain = address.partition("@")
+    return f"{name}@{domain.lower()}"
 
 
 def _check(to: str, subject: str, body: str) -> None:

@@ -33,8 +33,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Turns taken."""
     reached: tuple[str, ...]
     """Subgoals, in the order in which they were reached."""
+    paid: tuple[str, ...]
+    """Those that were rewarded: after a rollback they may be more than `reached`."""
     history: tuple[tuple[str, str], ...]
-    """Tool and digest of every call so far, for the rules about repetition."""
+    """Tool and digest of every turn's call, for the rules about repetition."""
     over: bool
     """True when the episode has ended."""
     world: msgspec.Raw

@@ -105,7 +105,7 @@ def mcnemar_p_value(lost: int, gained: int) -> float:
     """
     changed = lost + gained
     tail = sum(math.comb(changed, k) for k in range(min(lost, gained) + 1))
-    return min(1.0, 2.0 * tail / float(2**changed))
+    return min(1.0, 2 * tail / (1 << changed))
 
 
 def compare_paired(first: Mapping[str, bool], second: Mapping[str, bool]) -> PairedComparison:

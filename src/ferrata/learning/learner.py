@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ferrata.algorithms.entropy import entropy
-from ferrata.algorithms.policy_gradient import clip_fraction, clipped_surrogate, masked_mean, token_log_ratio
+from ferrata.algorithms.policy_gradient import clip_fraction, clipped_surrogate, token_log_ratio
 from ferrata.algorithms.table import divergence
 from ferrata.learning.batch import Example, MicroBatch, microbatches, split, trained_tokens
 from ferrata.learning.forward import check_model, logprobs_by_example, pick, trained_logits
@@ -40,24 +40,16 @@ class Learner:
         model: the policy; trained in place.
         section: the recipe's `rl` section.
         reference: frozen policy for the divergence; needed when `section.kl` is above 0.
-        estimator: which divergence enters the loss, 'k2' or 'k3'.
 
     Raises:
         PolicyError: the model cannot be scored, see `forward.check_model`.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        section: RlSection,
-        reference: PreTrainedModel | None = None,
-        *,
-        estimator: str = "k3",
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, section: RlSection, reference: PreTrainedModel | None = None) -> None:
         assert reference is not None or section.kl == 0.0, "a divergence needs a reference"
         check_model(model)
         self.model, self.reference, self.section = model.eval(), reference, section
-        self._divergence = divergence(estimator)
+        self._divergence = divergence(section.kl_estimator)
         self._optimizer = build_optimizer(model, section.learning_rate, section.weight_decay, section.optimizer)
         self.updates = 0
         """How many times `update` trained something."""
@@ -76,6 +68,7 @@ class Learner:
         examples = [example for example in examples if example.targets]
         if not examples:
             return {"rl/tokens": 0.0, "rl/steps": 0.0, "rl/steps_skipped": 0.0}
+        self._optimizer.set_learning_rate(self.learning_rate)
         reference = self._reference_logprobs(examples)
         meters = Meters()
         norms: list[float] = []
@@ -85,6 +78,12 @@ class Learner:
                 norms.append(self._step([examples[i] for i in part], parts_reference, meters, first=not norms))
         self.updates += 1
         return meters.metrics() | _step_metrics(norms) | {"rl/tokens": float(trained_tokens(examples))}
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update: it falls linearly, by `learning_rate_decay` after `rl.updates` updates."""
+        done = min(1.0, self.updates / max(1, self.section.updates))
+        return self.section.learning_rate * (1.0 - self.section.learning_rate_decay * done)
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer and the count of updates; the weights are the model's own."""
@@ -129,7 +128,7 @@ class Learner:
         self._measure(batch, logprobs_N, log_ratio_N, meters, first)
         meters.add("rl/loss", loss_N)
         meters.add("rl/entropy", entropy_N)
-        return masked_mean(loss_N, None, tokens)
+        return loss_N.sum() / tokens
 
     @torch.no_grad()
     def _measure(self, batch: MicroBatch, logprobs_N: Tensor, log_ratio_N: Tensor, meters: Meters, first: bool) -> None:

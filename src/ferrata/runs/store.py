@@ -13,6 +13,7 @@ A writer commits at every call; readers may open the same file while the run goe
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -102,10 +103,7 @@ class RunStore:
             raise RunFolderError(f"{path} is missing, so this is not a complete run folder.")
         self.path = path
         self._lock = threading.RLock()
-        try:
-            self._connection = sqlite3.connect(path, timeout=30.0, check_same_thread=False, isolation_level=None)
-        except sqlite3.Error as error:
-            raise RunFolderError(f"{path} cannot be opened: {error}.") from error
+        self._connection = self._connect(path.as_posix())
         try:
             self._prepare(create)
         except RunFolderError:
@@ -117,16 +115,35 @@ class RunStore:
             raise RunFolderError(f"{path} cannot be used as a Ferrata store: {error}.") from error
         self._started = time.monotonic() - (self._one("SELECT max(seconds) FROM metrics") or 0.0)
 
+    def _connect(self, target: str) -> sqlite3.Connection:
+        try:
+            return sqlite3.connect(
+                target, timeout=30.0, check_same_thread=False, isolation_level=None, uri=target.startswith("file:")
+            )
+        except sqlite3.Error as error:
+            raise RunFolderError(f"{self.path} cannot be opened: {error}.") from error
+
     def _prepare(self, create: bool) -> None:
         """Set the connection up; make the tables, or check that the file's layout is ours."""
         self._connection.execute("PRAGMA busy_timeout = 30000")
         if create:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        elif self._one("PRAGMA user_version") != _VERSION:
+        elif self._version() != _VERSION:
             raise RunFolderError(f"{self.path} was not written by this version of Ferrata (layout {_VERSION}).")
         # Safe against a killed process; only a power cut can lose the last commits, and checkpoints are synced apart.
         self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _version(self) -> int:
+        """The layout of the file. Where nothing may be written, the file is opened anew as one that nobody writes."""
+        try:
+            return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.OperationalError:
+            if os.access(self.path.parent, os.W_OK):
+                raise
+            self._connection.close()
+            self._connection = self._connect(f"{self.path.resolve().as_uri()}?mode=ro&immutable=1")
+            return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
 
     def close(self) -> None:
         """Close the file; calling it again does nothing."""
@@ -182,6 +199,12 @@ class RunStore:
         """Store something that happened, in words."""
         with self._writing(stage):
             self._connection.execute("INSERT INTO notes VALUES (?, ?, ?, ?, ?)", (stage, step, time.time(), kind, text))
+
+    def clear(self) -> None:
+        """Drop every row, for a run that begins again."""
+        with self._transaction():
+            for table in (*_TABLES, "stages"):
+                self._connection.execute(f"DELETE FROM {table}")
 
     def truncate_after(self, stage: str, step: int) -> None:
         """Drop every row newer than `step` of `stage`: later steps of it, and all stages that came after it."""
@@ -246,7 +269,10 @@ class RunStore:
             least, most = self._all("SELECT min(id), max(id) FROM trajectories")[0]
             known = "none is stored" if least is None else f"stored ones run from {least} to {most}"
             raise RunFolderError(f"There is no trajectory {identifier} in {self.path.parent}: {known}.")
-        return _decoder.decode(rows[0][0])
+        try:
+            return _decoder.decode(rows[0][0])
+        except msgspec.MsgspecError as error:
+            raise RunFolderError(f"Trajectory {identifier} in {self.path} is damaged: {error}.") from error
 
     def list_trajectories(
         self,
@@ -278,18 +304,27 @@ class RunStore:
 
     def _all(self, sql: str, *arguments: Any) -> list[Any]:
         with self._lock:
-            return self._connection.execute(sql, arguments).fetchall()
+            try:
+                return self._connection.execute(sql, arguments).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise RunFolderError(f"{self.path} cannot be read, it may be damaged: {error}.") from error
 
     def _one(self, sql: str) -> Any:
         return self._all(sql)[0][0]
 
     @contextmanager
     def _writing(self, stage: str) -> Iterator[None]:
-        """One transaction: all of the block is stored, or nothing. Knows `stage` afterwards."""
+        """A transaction of a stage, which is known afterwards."""
+        with self._transaction():
+            self._connection.execute("INSERT OR IGNORE INTO stages (stage) VALUES (?)", (stage,))
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of the block is stored, or nothing."""
         with self._lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.execute("INSERT OR IGNORE INTO stages (stage) VALUES (?)", (stage,))
                 yield
                 self._connection.execute("COMMIT")
             except BaseException as error:

@@ -26,7 +26,8 @@ from ferrata.sampling.protocol import Completion
 from ferrata.sampling.ragged import ATTENTION, Integers, Packing, SlotCache, register
 
 MAX_READING_TOKENS = 8192
-"""Most tokens that one step reads; the rest waits for the next step. Bounds the memory of a step."""
+"""Most tokens that one step reads, padding to the longest text included; the rest waits for the next step. Bounds the
+memory of a step."""
 
 
 @dataclass
@@ -210,17 +211,17 @@ class LocalSampler:
         readers: list[tuple[int, list[int]]] = []
         followers: list[tuple[int, int]] = []
         leaders: dict[tuple[int, ...], int] = {}
-        tokens = 0
+        longest = 0
         for key, ids in list(self._pending.items()):
             slot = self._slot_of[key]
             opening = tuple(ids) if self._state.fed[slot] == 0 else None
             if opening is not None and opening in leaders:
                 followers.append((slot, leaders[opening]))
-            elif readers and tokens + len(ids) > MAX_READING_TOKENS:
+            elif readers and (len(readers) + 1) * max(longest, len(ids)) > MAX_READING_TOKENS:
                 continue
             else:
                 readers.append((slot, ids))
-                tokens += len(ids)
+                longest = max(longest, len(ids))
                 if opening is not None:
                     leaders[opening] = slot
             del self._pending[key]

@@ -16,6 +16,8 @@ L longest episode; H heads; K key-value heads; G = H / K; D head dimension; S sl
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -56,7 +58,7 @@ class Packing:
     device: torch.device
 
     @cached_property
-    def token_index(self) -> Tensor:
+    def sampling_slots(self) -> Tensor:
         """The sampling episodes' slots; they are also the rows of the dense sampling batch."""
         return self._tensor(self.slots[: self.sampling])
 
@@ -125,8 +127,7 @@ class SlotCache(Cache):
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.capacity = capacity
         shape = (config.num_hidden_layers, 2, slots, self.heads, capacity, head_dim)
-        # Zeros, not just empty memory: what is masked still enters a product, and 0 times NaN is NaN.
-        self.store = torch.zeros(shape, dtype=model.dtype, device=model.device)
+        self.store = _allocate(shape, model)
         self.index: Tensor | None = None
 
     def aim(self, packing: Packing) -> None:
@@ -146,6 +147,25 @@ class SlotCache(Cache):
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of one slot to another."""
         self.store[:, :, target, :, :length] = self.store[:, :, source, :, :length]
+
+
+def _allocate(shape: tuple[int, ...], model: PreTrainedModel) -> Tensor:
+    """Zeros, not just empty memory: what is masked still enters a product, and 0 times NaN is NaN."""
+    needed = math.prod(shape) * model.dtype.itemsize
+    try:
+        if model.device.type == "cpu" and needed > physical_bytes():
+            raise MemoryError("more than this machine has")
+        return torch.zeros(shape, dtype=model.dtype, device=model.device)
+    except (RuntimeError, MemoryError) as error:
+        raise PolicyError(
+            f"The keys and values of {shape[2]} episodes of {shape[4]} tokens need {needed / 1e9:.1f} GB, which "
+            "cannot be had: lower rollout.episodes_at_once or rollout.max_tokens."
+        ) from error
+
+
+def physical_bytes() -> int:
+    """Memory of this machine (bytes)."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def ragged_attention(
@@ -189,13 +209,13 @@ def _sampling_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: 
     n, (_, heads, capacity, dim) = packing.live, key.shape
     query_nHD = query_MHD
     if not packing.dense:
-        query_nHD = query_MHD.new_zeros(n, *query_MHD.shape[1:]).index_copy_(0, packing.token_index, query_MHD)
+        query_nHD = query_MHD.new_zeros(n, *query_MHD.shape[1:]).index_copy_(0, packing.sampling_slots, query_MHD)
     grouped = query_nHD.reshape(n * heads, -1, dim)
     keys, values = (store.view(-1, capacity, dim)[: n * heads, : packing.longest] for store in (key, value))
     scores = torch.bmm(grouped, keys.transpose(1, 2)).view(n, heads, -1, packing.longest)
     weights = scores.add_(packing.sampling_mask).softmax(dim=-1)
     mixed = torch.bmm(weights.view(n * heads, -1, packing.longest), values).view(n, -1, dim)
-    return mixed if packing.dense else mixed.index_select(0, packing.token_index)
+    return mixed if packing.dense else mixed.index_select(0, packing.sampling_slots)
 
 
 def _reading_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: Packing, scale: float) -> Tensor:

@@ -9,7 +9,7 @@ Shapes: B rows, T tokens of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,15 +67,8 @@ class Batches:
     the longest waiting exchange that still fits.
     """
 
-    def __init__(
-        self,
-        seed: int,
-        tokenizer: PreTrainedTokenizerFast,
-        rows: int,
-        row: int,
-        emphasis: Mapping[str, int] | None = None,
-    ) -> None:
-        self._exchanges = base_corpus.examples(seed, emphasis)
+    def __init__(self, seed: int, tokenizer: PreTrainedTokenizerFast, rows: int, row: int) -> None:
+        self._exchanges = base_corpus.examples(seed)
         self._tokenizer, self._rows, self._row = tokenizer, rows, row
         self._waiting: list[Encoded] = []
 

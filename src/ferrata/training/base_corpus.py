@@ -12,7 +12,7 @@ and no name or number reserved for evaluation occurs.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ferrata.envs.office import language
@@ -67,11 +67,10 @@ def vocabulary() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
 # --- the stream ------------------------------------------------------------------------------------------------------
 
 
-def examples(seed: int, emphasis: Mapping[str, int] | None = None) -> Iterator[Exchange]:
-    """Endless exchanges; the same seed gives the same stream. `emphasis` replaces the weights of some skills."""
+def examples(seed: int) -> Iterator[Exchange]:
+    """Endless exchanges; the same seed gives the same stream."""
     stream = random.Random(seed)
-    changed = emphasis or {}
-    skills, weights = list(SKILLS), [changed.get(skill, weight) for skill, (_, weight) in SKILLS.items()]
+    skills, weights = list(SKILLS), [weight for _, weight in SKILLS.values()]
     while True:
         skill = stream.choices(skills, weights)[0]
         turns = SKILLS[skill][0](stream)
@@ -524,8 +523,8 @@ def _add(stream: random.Random) -> Turns:
 
 
 SKILLS: dict[str, tuple[Callable[[random.Random], Turns], int]] = {
-    "copying": (_copying, 6),
-    "repeat": (_repeat, 8),
+    "copying": (_copying, 5),
+    "repeat": (_repeat, 6),
     "lookup": (_lookup, 22),
     "request": (_request, 14),
     "delayed": (_delayed, 13),
@@ -535,9 +534,9 @@ SKILLS: dict[str, tuple[Callable[[random.Random], Turns], int]] = {
     "form": (_form, 6),
     "sql": (_sql, 6),
     "two hops": (_two_hops, 8),
-    "compare": (_compare, 7),
-    "compare names": (_compare_names, 10),
-    "levels": (_levels, 5),
-    "add": (_add, 2),
+    "compare": (_compare, 12),
+    "compare names": (_compare_names, 14),
+    "levels": (_levels, 10),
+    "add": (_add, 1),
 }
 """Every skill: how to draw an exchange of it, and how often (relative weight)."""

@@ -2,7 +2,7 @@
 
     train             the whole recipe: corpus -> batches -> steps -> policy folder
     new_model         the architecture, about 1.2 million weights
-    Muon              orthogonalised momentum for the matrices, in fp32
+    optimizers        Muon for the matrices inside the layers, AdamW for the rest
     exact_by_skill    share of answers that greedy decoding would get right, by skill
 
 The number of steps is fixed, not the minutes, so the same seed gives the same model. Only the agent's answers carry
@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ferrata import models
-from ferrata.learning.muon import orthogonalise
+from ferrata.learning.muon import Muon
+from ferrata.learning.optimizer import warmup_decay
 from ferrata.models.tokenizer import CHAT, END, PAD, build_tokenizer, padded_size
 from ferrata.seeds import derive
 from ferrata.training import base_corpus
@@ -50,22 +50,15 @@ Body = Callable[..., Any]
 """The layers of a model: ids to hidden states."""
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Peak learning rates; both warm up, then fall linearly to zero at the last step."""
+STEPS = 12_000
+WARMUP = 100 / STEPS
+"""Share of the steps in which the learning rates rise; after that they fall linearly to zero."""
 
-    muon: float = 0.02
-    """For the matrices inside the layers."""
+MUON, MUON_DECAY = 0.009, 0.2
+"""Peak learning rate and decay of the matrices inside the layers."""
 
-    adam: float = 0.003
-    """For embeddings and norms."""
-
-    warmup: int = 100
-    """Steps."""
-
-    def share(self, step: int, steps: int) -> float:
-        """Share of the peak at a step in [0, steps)."""
-        return min(1.0, (step + 1) / self.warmup) * (1.0 - step / steps)
+ADAM = 0.003
+"""Peak learning rate of embeddings and norms."""
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -108,46 +101,13 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 # --- learning --------------------------------------------------------------------------------------------------------
 
 
-class Muon(torch.optim.Optimizer):
-    """Momentum whose matrix is replaced by its nearest orthogonal one (Jordan et al., 2024), in fp32.
-
-    The implementation of torch computes in bf16, which many CPUs only emulate. Matrices of one shape are
-    orthogonalised together.
-    """
-
-    def __init__(self, matrices: Sequence[Tensor], lr: float, momentum: float = 0.95, decay: float = 0.1) -> None:
-        super().__init__(matrices, {"lr": lr, "momentum": momentum, "decay": decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update of every matrix that has a gradient."""
-        for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for matrix in group["params"]:
-                by_shape[matrix.shape].append(matrix)
-            for shape, matrices in by_shape.items():
-                updates = orthogonalise(torch.stack([self._momentum(m, group["momentum"]) for m in matrices]))
-                scale = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
-                torch._foreach_mul_(matrices, 1 - group["lr"] * group["decay"])
-                torch._foreach_add_(matrices, list(updates), alpha=-scale)
-
-    def _momentum(self, matrix: Tensor, momentum: float) -> Tensor:
-        """Nesterov momentum of the gradient."""
-        assert matrix.grad is not None
-        state = self.state[matrix]
-        buffer = state.setdefault("momentum", torch.zeros_like(matrix))
-        buffer.lerp_(matrix.grad, 1 - momentum)
-        return matrix.grad.lerp(buffer, momentum)
-
-
-def optimizers(model: LlamaForCausalLM, rates: Rates) -> list[torch.optim.Optimizer]:
+def optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for embeddings and norms. Each remembers its peak rate."""
     inside = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
     outside = [p for name, p in model.named_parameters() if not (p.ndim == 2 and ".layers." in name)]
-    made = [Muon(inside, rates.muon), torch.optim.AdamW(outside, rates.adam, betas=(0.9, 0.95), weight_decay=0.0)]
-    for optimizer in made:
-        for group in optimizer.param_groups:
-            group["peak"] = group["lr"]
+    made = [Muon(inside, MUON, MUON_DECAY), torch.optim.AdamW(outside, ADAM, betas=(0.9, 0.95), weight_decay=0.0)]
+    for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in made):
+        group["peak"] = group["lr"]
     return made
 
 
@@ -209,39 +169,8 @@ def exact_by_skill(model: LlamaForCausalLM, examples: Sequence[Encoded], pad: in
 # --- the recipe ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Phase:
-    """One part of the training, with optimizers of its own."""
-
-    name: str
-    path: tuple[str, ...]
-    """Names of the stream that the phase's text is drawn from."""
-    steps: int
-    schedule: int
-    """Steps after which the learning rates would be zero; more than `steps` ends the phase before that."""
-    rates: Rates
-    emphasis: dict[str, int]
-    """Weights of skills that differ from `base_corpus.SKILLS`."""
-
-
-PHASES = (
-    Phase("first", (), steps=2516, schedule=5400, rates=Rates(), emphasis={}),
-    Phase(
-        "finish",
-        ("finish",),
-        steps=1500,
-        schedule=1500,
-        rates=Rates(muon=0.012, adam=0.002),
-        emphasis={"compare": 24, "compare names": 20, "levels": 24, "table": 4, "copying": 3, "repeat": 3, "add": 0},
-    ),
-)
-"""Everything first; then mostly what was still weak, comparing numbers, while the learning rates fall to zero."""
-
-
-def train(
-    out: Path, seed: int, compiled: bool, phases: Sequence[Phase] = PHASES, held_out_each: int = 32
-) -> dict[str, float]:
-    """Train through all phases and write the policy folder, now and then on the way and at the end.
+def train(out: Path, seed: int, compiled: bool, steps: int = STEPS, held_out_each: int = 32) -> dict[str, float]:
+    """Train, and write the policy folder, now and then on the way and at the end.
 
     Returns the share of exact answers by skill at the end. `compiled` turns torch.compile on, a fifth faster where a
     C++ compiler is at hand.
@@ -252,27 +181,26 @@ def train(
     body: Body = torch.compile(model.model, dynamic=False) if compiled else model.model
     held_out = validation_set(seed, tokenizer, held_out_each)
     exact: dict[str, float] = {}
-    for phase in phases:
-        log = _Log(phase.steps, every_seconds=150.0)
-        for step, loss in enumerate(_run_phase(phase, model, body, tokenizer, seed), start=1):
-            log.add(loss)
-            if log.due() or step == phase.steps:
-                exact = exact_by_skill(model, held_out, token_id(tokenizer, PAD))
-                log.show(step, exact)
-                save(out, model, tokenizer, {"phase": phase.name, "steps": step, "seed": seed, "exact": exact})
+    log = _Log(steps, every_seconds=150.0)
+    for step, loss in enumerate(_losses(model, body, tokenizer, seed, steps), start=1):
+        log.add(loss)
+        if log.due() or step == steps:
+            exact = exact_by_skill(model, held_out, token_id(tokenizer, PAD))
+            log.show(step, exact)
+            save(out, model, tokenizer, {"steps": step, "of": steps, "seed": seed, "exact": exact})
     return exact
 
 
-def _run_phase(
-    phase: Phase, model: LlamaForCausalLM, body: Body, tokenizer: PreTrainedTokenizerFast, seed: int
+def _losses(
+    model: LlamaForCausalLM, body: Body, tokenizer: PreTrainedTokenizerFast, seed: int, steps: int
 ) -> Iterator[float]:
-    """Take the steps of one phase; yields the loss of each."""
-    makers = optimizers(model, phase.rates)
-    short = iter(Batches(derive(seed, *phase.path, "short"), tokenizer, *SHORT, phase.emphasis))
-    long = iter(Batches(derive(seed, *phase.path, "long"), tokenizer, *LONG, phase.emphasis))
-    for step in range(phase.steps):
+    """Take every step; yields the loss of each."""
+    makers = optimizers(model)
+    short = iter(Batches(derive(seed, "short"), tokenizer, *SHORT))
+    long = iter(Batches(derive(seed, "long"), tokenizer, *LONG))
+    for step in range(steps):
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in makers):
-            group["lr"] = group["peak"] * phase.rates.share(step, phase.schedule)
+            group["lr"] = group["peak"] * warmup_decay(step, steps, WARMUP)
         yield update(model, body, makers, next(long if step % 4 == 3 else short))
 
 

@@ -9,7 +9,7 @@ from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import RunView
 from ferrata.training import rl, supervised
-from ferrata.training.saving import find_position
+from ferrata.training.saving import POLICY, go_back
 from ferrata.training.session import Session
 
 STAGES = {"sft": supervised.run, "rl": rl.run}
@@ -24,10 +24,12 @@ def run(recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts
     session = Session(recipe, folder, view, interrupts)
     try:
         session.rewards.check_dominance(session.unseen)
-        position = find_position(session) if resume else None
+        position = go_back(session) if resume else None
         remaining = recipe.stages[recipe.stages.index(position.stage) :] if position else recipe.stages
         for stage in remaining:
-            if position and position.stage == stage:
+            if getattr(recipe, stage).updates == 0:
+                view.message(f"Stage {stage} is skipped: {stage}.updates is 0.")
+            elif position and position.stage == stage:
                 STAGES[stage](session, position)
             else:
                 check_gate(session, stage)
@@ -46,10 +48,20 @@ def check_gate(session: Session, stage: str) -> None:
     if result.success.share < section.min_success:
         raise UsageError(
             f"RL refuses to start: sampled success on unseen tasks is {result.success.share:.0%}, below "
-            f"rl.min_success = {section.min_success:.0%}. Train SFT longer (sft.updates), or lower rl.min_success."
+            f"rl.min_success = {section.min_success:.0%}. {_way_out(session, 'min_success')}"
         )
     if valid < section.min_valid:
         raise UsageError(
             f"RL refuses to start: {valid:.0%} of the actions are valid, below rl.min_valid = {section.min_valid:.0%}. "
-            "Train SFT longer (sft.updates), or lower rl.min_valid."
+            f"{_way_out(session, 'min_valid')}"
         )
+
+
+def _way_out(session: Session, gate: str) -> str:
+    """What to do about a gate that stays closed, without losing the policy that stands before it."""
+    checkpoint = session.folder.checkpoints.latest(session.view.message)
+    policy = checkpoint.path / POLICY if checkpoint else session.recipe.policy.model
+    return (
+        "Train SFT longer (sft.updates) in a new run, or start RL from this policy all the same: ferrata train "
+        f"{session.folder.path / 'recipe.toml'} 'stages=[\"rl\"]' policy.model={policy} rl.{gate}=0"
+    )

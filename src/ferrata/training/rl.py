@@ -1,8 +1,8 @@
 """The reinforcement-learning loop: collect, prepare, update, publish; record, evaluate, checkpoint.
 
-From the command to the gradient it is four calls:
+From the command (`cli/training.py`) to the gradient it is four calls:
 
-    cli.train -> pipeline.run -> rl.run -> learner.update -> loss.backward()
+    pipeline.run -> rl.run -> learner.update -> learner._step -> loss.backward()
 """
 
 from __future__ import annotations
@@ -72,6 +72,6 @@ def record(session: Session, update: int, collection: Collection, learned: dict[
     metrics = {**measure_groups(collection.groups), **measure_work(collection.stats), **learned}
     store = session.folder.store
     store.add_metrics("rl", update, metrics)
-    for group in collection.groups[: session.recipe.run.store_groups]:
-        store.add_trajectories("rl", update, "train", group.trajectories)
+    kept = collection.groups[: session.recipe.run.store_groups]
+    store.add_trajectories("rl", update, "train", [episode for group in kept for episode in group.trajectories])
     session.view.progress(update, metrics)

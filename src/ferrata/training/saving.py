@@ -1,5 +1,9 @@
 """Checkpoints of a stage, and going on from one.
 
+    save      policy, optimizer, place in the run
+    go_back   the whole run as it was at its newest checkpoint
+    restore   a learner as it was there
+
 A checkpoint holds the policy as an ordinary transformers folder, the learner's optimizer state, and the stage
 and step they belong to. Every random stream is derived from the run's seed and the step, so nothing else is
 needed to go on exactly.
@@ -17,7 +21,8 @@ from ferrata.errors import CheckpointError
 from ferrata.models.policy import load_policy, save_policy
 from ferrata.training.session import Session
 
-_POLICY = "policy"
+POLICY = "policy"
+"""Folder of the policy inside a checkpoint."""
 _LEARNER = "learner.pt"
 
 
@@ -45,21 +50,27 @@ def save(session: Session, stage: str, step: int, learner: Stateful) -> None:
     """Write a checkpoint after `step` steps of a stage, whole or not at all. Raises CheckpointError."""
 
     def write(folder: Path) -> None:
-        save_policy(session.policy, folder / _POLICY)
+        save_policy(session.policy, folder / POLICY)
         torch.save(learner.state_dict(), folder / _LEARNER)
 
-    session.folder.checkpoints.save(f"{stage}-{step}", write, {"stage": stage, "step": step})
+    state = {"stage": stage, "step": step, "policy_version": session.sampler.version}
+    session.folder.checkpoints.save(f"{stage}-{step}", write, state)
 
 
-def find_position(session: Session) -> Position | None:
-    """The newest whole checkpoint; None when there is none. Later rows of the store are dropped."""
+def go_back(session: Session) -> Position | None:
+    """Take the run back to its newest whole checkpoint, or to its start when there is none (then None).
+
+    The policy gets the weights of the checkpoint, the sampler their version, and the store forgets what came later.
+    """
     checkpoint = session.folder.checkpoints.latest(session.view.message)
     if checkpoint is None:
         session.view.message("No checkpoint was found: the run starts from the beginning.")
+        session.folder.store.clear()
         return None
     position = Position(checkpoint.state["stage"], checkpoint.state["step"], checkpoint.path)
     session.folder.store.truncate_after(position.stage, position.step)
-    load_weights(session.policy.model, position.folder / _POLICY)
+    load_weights(session.policy.model, position.folder / POLICY)
+    session.sampler.publish(checkpoint.state["policy_version"])
     return position
 
 

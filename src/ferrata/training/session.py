@@ -75,11 +75,10 @@ class Session:
         """Hand the policy's new weights to the sampler."""
         self.sampler.publish(self.sampler.version + 1)
 
-    def evaluate_small(self, stage: str, step: int) -> EvaluationResult:
+    def evaluate_small(self, stage: str, step: int) -> None:
         """Greedy success on the smaller set of unseen tasks."""
         result, _ = self._evaluate(stage, step, "small", "greedy", self.recipe.evaluation.tasks_small)
         self.folder.store.add_metrics(stage, step, {"time/evaluation": result.seconds})
-        return result
 
     def evaluate_fully(self, stage: str, step: int) -> EvaluationResult:
         """Greedy and sampled success on all unseen tasks; stores the greedy episodes, returns the sampled result."""
@@ -90,9 +89,9 @@ class Session:
         self.folder.store.add_metrics(stage, step, {"time/evaluation": greedy.seconds + sampled.seconds})
         return sampled
 
-    def last_sampled(self) -> EvaluationResult | None:
-        """The newest full evaluation with sampling; None when there was none."""
-        stored = [entry for entry in self.folder.store.evaluations(kind="full") if entry.name == "sampled"]
+    def last_sampled(self, stage: str | None = None) -> EvaluationResult | None:
+        """The newest full evaluation with sampling, of one stage or of the run; None when there was none."""
+        stored = [entry for entry in self.folder.store.evaluations("full", stage) if entry.name == "sampled"]
         return decode(stored[-1].content) if stored else None
 
     def stop_if_asked(self) -> None:

@@ -20,7 +20,7 @@ def run(session: Session, position: Position | None) -> None:
     learner = SupervisedLearner(session.policy.model, section)
     if position:
         restore(learner, position)
-    if position and position.step == section.updates and session.last_sampled():
+    if position and position.step == section.updates and session.last_sampled("sft"):
         return
     examples = draw_demonstrations(session)
     session.view.stage("sft", section.updates)
@@ -36,6 +36,7 @@ def run(session: Session, position: Position | None) -> None:
     session.publish()
     session.evaluate_fully("sft", section.updates)
     save(session, "sft", section.updates, learner)
+    session.stop_if_asked()
 
 
 def draw_demonstrations(session: Session) -> list[Example]:
@@ -48,7 +49,7 @@ def draw_demonstrations(session: Session) -> list[Example]:
 
 def demonstration(env: Environment, chat: Chat, task: Task, texts: Sequence[str]) -> Example:
     """Play fixed texts in the environment, and write down as tokens what was read and what was said."""
-    ids = chat.opening(env.reset(task).text, env.tools)
+    ids = chat.opening(env.reset(task).text, env.tools_for(task))
     mask = [False] * len(ids)
     for text in texts:
         said = chat.saying(text)

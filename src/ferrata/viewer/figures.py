@@ -105,7 +105,7 @@ def success_figure(story: Story) -> Figure | None:
         narrow=line_plot(series, look._replace(width=400, height=280)),
         legend=[(one.name, one.css) for one in series] if len(series) > 1 else [],
         headers=["update", "tasks", *(one.name for one in series)],
-        rows=[_success_row(point.update, point.result, len(series) > 1) for point in story.curve],
+        rows=[_success_row(point.update, point.result, _tiers_of(story)) for point in story.curve],
     )
 
 
@@ -212,21 +212,24 @@ def _overall(story: Story) -> Series:
 
 
 def _tiers(story: Story) -> list[Series]:
-    tiers = sorted({tier for point in story.curve for tier in point.result.by_tier})
-    if len(tiers) < 2:
-        return []
     return [
         Series(f"tier {tier}", _tier_points(story, tier), css=f"{series_class(index + 1)} dashed")
-        for index, tier in enumerate(tiers)
+        for index, tier in enumerate(_tiers_of(story))
     ]
+
+
+def _tiers_of(story: Story) -> list[int]:
+    """The tiers that are shown apart; none where there is only one."""
+    tiers = sorted({tier for point in story.curve for tier in point.result.by_tier})
+    return tiers if len(tiers) > 1 else []
 
 
 def _tier_points(story: Story, tier: int) -> list[tuple[float, float]]:
     return [(p.update, p.result.by_tier[tier].share) for p in story.curve if tier in p.result.by_tier]
 
 
-def _success_row(update: int, result: EvaluationResult, tiers: bool) -> list[str]:
-    by_tier = [percent(rate) for rate in result.by_tier.values()] if tiers else []
+def _success_row(update: int, result: EvaluationResult, tiers: Sequence[int]) -> list[str]:
+    by_tier = [percent(result.by_tier[tier]) if tier in result.by_tier else "–" for tier in tiers]
     return [str(update), str(result.scored), percent(result.success), *by_tier]
 
 

@@ -159,13 +159,17 @@ def interval_plot(rows: Sequence[tuple[float, float, float, str]], look: Look) -
 
 def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
     """Round values (1, 2, 2.5 or 5 times a power of ten) that cover low to high in about so many steps."""
-    if not high > low:
-        high = low + (abs(low) or 1.0)
+    largest = max(abs(low), abs(high))
+    if not high - low > max(1e-9 * largest, 1e-200):
+        # No spread, or none that a label could show.
+        middle, half = (low + high) / 2, largest / 2 if largest > 1e-200 else 0.5
+        low, high = middle - half, middle + half
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= raw * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    digits = max(0, 3 - math.floor(math.log10(step)))
+    return [round(index * step, digits) for index in range(first, last + 1)]
 
 
 def number(value: float, percent: bool = False) -> str:

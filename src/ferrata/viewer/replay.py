@@ -69,7 +69,7 @@ def find_trajectory(store: RunStore, identity: str) -> Trajectory:
 
     Raises UnknownNameError when the id is no number, RunFolderError when there is none of this id.
     """
-    if not (identity.isascii() and identity.isdigit()):
+    if not (identity.isascii() and identity.isdigit() and len(identity) < 19):
         raise UnknownNameError(
             f"'{identity}' is not a trajectory: ids are the numbers that `ferrata replay {store.path.parent}` lists."
         )

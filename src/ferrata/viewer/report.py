@@ -90,6 +90,12 @@ def verdict(story: Story) -> str:
         assert only is not None
         solved = figures.percent(only.success)
         return f"After {stage} the policy solves {solved} of {only.scored} unseen tasks, decoding greedily."
+    if before.scored != after.scored:
+        return (
+            f"Greedy success was {figures.percent(before.success)} on {before.scored} unseen tasks after SFT, and "
+            f"{figures.percent(after.success)} on {after.scored} of them when last measured during RL. The two are "
+            "not compared: their tasks differ."
+        )
     moved = _moved(before, after)
     return (
         f"On {after.scored} unseen tasks, greedy success {moved} {figures.percent(before.success)} after SFT "

@@ -147,9 +147,10 @@ class Cards:
 def reproduce_command(recipe: Recipe, path: Path) -> str:
     """The shell command that makes the same run: a shipped recipe with what differs from it, or the folder's own."""
     if recipe.name not in shipped_recipes():
-        return f"ferrata train {shlex.quote(f'{path.name}/recipe.toml')}"
+        return f"ferrata train {shlex.quote(str(path / 'recipe.toml'))}"
     shipped, ours = _leaves(load_recipe(recipe.name)), _leaves(recipe)
-    changed = [shlex.quote(f"{key}={json.dumps(value)}") for key, value in ours.items() if shipped.get(key) != value]
+    different = {key: value for key, value in ours.items() if shipped.get(key) != value}
+    changed = [shlex.quote(f"{key}={json.dumps(value, ensure_ascii=False)}") for key, value in different.items()]
     # The seed is always named: it is what a reader wants to change first.
     seed = [] if any(one.startswith("seed=") for one in changed) else [f"seed={recipe.seed}"]
     return " ".join(["ferrata train", recipe.name, *seed, *changed])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ferrata.envs.base import VERDICTS
 from ferrata.envs.contract.report import Broken
 from ferrata.envs.contract.subject import Episode, Subject, succeeded
 from ferrata.envs.observe import MAX_CHARACTERS
 from ferrata.errors import nearest
-from ferrata.records import EventKind, StepResult
+from ferrata.records import StepResult
 
 NOTE_CHARACTERS = 100
 """Room for the note that says what was left out of a long observation."""
-VERDICTS = (EventKind.SUCCESS, EventKind.FAILURE, EventKind.FORBIDDEN)
 
 
 def check_scripts(subject: Subject) -> str:
@@ -95,8 +95,6 @@ def check_observations(subject: Subject) -> str:
 def event_fault(result: StepResult) -> tuple[str, str] | None:
     """What is wrong with the events of one step, and what to do."""
     verdicts = [event.kind.value for event in result.events if event.kind in VERDICTS]
-    if len(verdicts) > 1:
-        return f"got {len(verdicts)} verdicts in one step ({', '.join(verdicts)})", "Call finish() or forbid() once."
     if bool(verdicts) != result.terminated:
         seen = "a verdict without an end" if verdicts else "an end without a verdict"
         return f"got {seen}", "End episodes by self.finish(...) or self.forbid(...) alone."

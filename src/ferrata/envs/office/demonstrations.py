@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from ferrata.envs.office.goals import DONE, LOOKUPS, Goal, Part, do, of_kind, parts_of, reply, uses, values_of
+from ferrata.envs.office.goals import DONE, LOOKUPS, OUTPUTS, Goal, Part, do, of_kind, parts_of, reply, uses, values_of
 from ferrata.envs.office.solutions import Step, steps_of, text_of
 from ferrata.records import Task
 
@@ -20,7 +20,7 @@ Happens = Callable[[str], bool]
 Parts = tuple[Part, ...]
 
 RATES = {
-    "forget_message": 0.65,
+    "forget_message": 0.72,
     "forget_document": 0.2,
     "stop_half_way": 0.25,
     "say_done": 0.25,
@@ -150,7 +150,7 @@ def _stop_half_way(parts: Parts, stream: random.Random) -> Parts:
     """The parts for somebody who decides before the last lookup, by guessing."""
     last = max(at for at, part in enumerate(parts) if "conclusion" in part)
     kept = _without_conclusions((*parts[:last], *parts[last + 1 :]))
-    stated = [part for part in of_kind(kept, "write", "send", "submit") if part["decoys"]]
+    stated = [part for part in of_kind(kept, *OUTPUTS) if part["decoys"]]
     if not stated:
         return kept
     verdict = stated[0]
@@ -166,8 +166,7 @@ def _with_value(parts: Parts, right: str, guess: str) -> Parts:
     if guess == right:
         return parts
     changed = tuple(
-        part | {"value": guess} if part["do"] in ("write", "send", "submit") and part["value"] == right else part
-        for part in parts
+        part | {"value": guess} if part["do"] in OUTPUTS and part["value"] == right else part for part in parts
     )
     wrong = {part["subgoal"] for part in of_kind(changed, "send") if part["value"] == guess}
     return _unanswered(changed, wrong)

@@ -17,8 +17,8 @@ from ferrata.envs.mailbox import Mailbox
 from ferrata.envs.observe import MAX_ROWS, rows_text
 from ferrata.envs.office import demonstrations, families, proofs
 from ferrata.envs.office.families import NEEDS, TIERS, TOOL_SETS
-from ferrata.envs.office.goals import of_kind, parts_of
-from ferrata.envs.office.judge import documents_as_asked, mails_as_asked, shows_cell, states
+from ferrata.envs.office.goals import Part, of_kind, parts_of
+from ferrata.envs.office.judge import documents_as_asked, informed, mails_as_asked, same_address, shows, states
 from ferrata.envs.office.language import MAIL_DOMAIN
 from ferrata.envs.office.roles import Letter, answers, in_time
 from ferrata.envs.scripts import Script
@@ -35,7 +35,7 @@ class OfficeEnvironment(Environment):
     """Look up, compare, write the report, send the mail: the judge looks at what is there in the end."""
 
     name = "office"
-    version = "1"
+    version = "2"
     families: ClassVar[dict[int, tuple[str, ...]]] = TIERS
     own_domains = (MAIL_DOMAIN.removeprefix("@"),)
     undo_turns = 8
@@ -89,7 +89,7 @@ class OfficeEnvironment(Environment):
         """Result rows as text."""
         columns, rows = self._database.query(sql)
         for part in of_kind(self._parts, "query"):
-            if shows_cell(columns, rows[:MAX_ROWS], part):
+            if shows(rows[:MAX_ROWS], part["value"]):
                 self.reach(part["subgoal"])
         return rows_text(columns, rows)
 
@@ -104,7 +104,7 @@ class OfficeEnvironment(Environment):
         self._workspace.write(path, content)
         self._documents[path] = content
         for part in of_kind(self._parts, "write"):
-            if path == part["path"] and states(content, part):
+            if path == part["path"] and states(content, part) and self._informed(part):
                 self.reach(part["subgoal"])
         return "saved"
 
@@ -113,7 +113,8 @@ class OfficeEnvironment(Environment):
         """Send one message; an outside role may answer some steps later."""
         self._mailbox.send(AGENT_ADDRESS, to, subject, body)
         for part in of_kind(self._parts, "send"):
-            if to == part["to"] and states(body, part) and in_time(part, self.turn):
+            right = same_address(to, part["to"]) and states(body, part) and in_time(part, self.turn)
+            if right and self._informed(part):
                 self.reach(part["subgoal"])
         coming = [*self._letters, *(letter.subgoal for letter in self._due)]
         self._due += answers(self._parts, to, body, self.turn, reached=self.reached, coming=coming)
@@ -123,7 +124,7 @@ class OfficeEnvironment(Environment):
     def submit_result(self, answer: str) -> str:
         """Judge the final state: everything asked for is there, and no message went astray."""
         for part in of_kind(self._parts, "submit"):
-            if states(answer, part):
+            if states(answer, part) and self._informed(part):
                 self.reach(part["subgoal"])
         complete = set(self.reached) == set(self.task.subgoals)
         recipients = [mail.to for mail in self._mailbox.messages("outbox")]
@@ -236,6 +237,9 @@ class OfficeEnvironment(Environment):
         self._workspace.close()
 
     # Inside -------------------------------------------------------------------------------------------------------
+
+    def _informed(self, part: Part) -> bool:
+        return informed(self._parts, part, self.reached)
 
     def _files(self) -> list[str]:
         """The files that the task may read; mail is read in another way."""

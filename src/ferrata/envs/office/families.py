@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 from ferrata.envs.office import tier1, tier2, tier3
 from ferrata.envs.office.drafting import Draft, Family
-from ferrata.envs.office.goals import of_kind, parts_of, subgoals_of
+from ferrata.envs.office.goals import OUTPUTS, Goal, Part, of_kind, parts_of, subgoals_of, values_of
 from ferrata.envs.office.language import MAIL_DOMAIN
 from ferrata.envs.office.phrases import INSTRUCTIONS
 from ferrata.envs.office.world import WorldDraw
@@ -46,28 +45,46 @@ def generate(family: str, tier: int, stream: random.Random, split: str) -> Task:
     draw = WorldDraw(stream, split)
     draft = drawn(draw)
     template = stream.choice(INSTRUCTIONS[family])
-    subgoals = subgoals_of(draft.goal)
+    world = draw.content()
+    goal = _with_every_number_a_decoy(draft.goal, draw.used)
+    subgoals = subgoals_of(goal)
     return Task(
         env="office",
         family=family,
         tier=tier,
         split=split,
         instruction=template.format(**draft.slots),
-        world={**draw.content(), "goal": draft.goal},
+        world={**world, "goal": goal},
         subgoals=subgoals,
         max_turns=len(subgoals) + stream.randint(*SPARE_TURNS[tier]),
         tools=NEEDS[family] if stage == "full" else _STANDARD,
-        permissions=_permissions(draft) if tier == 3 else None,
+        permissions=_permissions(draft, tier),
     )
 
 
-def _permissions(draft: Draft) -> Permissions:
-    """Least privilege of a long task: the tables that it asks about, notes, reports, colleagues."""
-    parts: list[dict[str, Any]] = of_kind(parts_of(draft.goal), "query")
+def _with_every_number_a_decoy(goal: Goal, used: set[str]) -> Goal:
+    """The goal, with all other numbers of the world as decoys where a number is asked for: a column is no answer."""
+    numbers = {value for value in used if value.isdigit()}
+
+    def strict(part: Part) -> Part:
+        values = values_of(part)
+        return part | {"decoys": sorted(numbers.difference(values))} if values[0].isdigit() else part
+
+    if "parts" in goal:
+        return goal | {"parts": [strict(part) if part["do"] in OUTPUTS else part for part in goal["parts"]]}
+    return goal | {name: strict(goal[name]) for name in ("document", "message", "answer") if name in goal}
+
+
+def _permissions(draft: Draft, tier: int) -> Permissions:
+    """Least privilege: colleagues alone get mail; a long task reads notes, reports and the tables it asks about."""
+    recipients = (f"*{MAIL_DOMAIN}",)
+    if tier < 3:
+        return Permissions(recipients=recipients)
+    asked = of_kind(parts_of(draft.goal), "query")
     return Permissions(
         read=("notes/*", "reports/*"),
         write=("reports/*",),
-        tables=tuple(sorted({part["table"] for part in parts})),
-        recipients=(f"*{MAIL_DOMAIN}",),
+        tables=tuple(sorted({part["table"] for part in asked})),
+        recipients=recipients,
         forbidden=draft.forbidden,
     )

@@ -12,7 +12,7 @@ document, one message with its reply, and the answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ferrata.envs.office.language import MAIL_DOMAIN
@@ -29,6 +29,8 @@ but that no success needs."""
 
 LOOKUPS = frozenset(("read", "query", "listing", "search", "deadlines", "mail"))
 """Kinds of parts that find something out."""
+OUTPUTS = frozenset(("write", "send", "submit"))
+"""Kinds of parts that state something."""
 
 
 # Parts ----------------------------------------------------------------------------------------------------------
@@ -133,14 +135,32 @@ def _conclusion(goal: Goal) -> dict[str, str]:
     """The comparison of a goal that is written short, as the conclusion of its last lookup."""
     if "levels" in goal:
         left, right = goal["levels"]
-    elif "compare" in goal:
-        left, right = (lookup["value"] for lookup in goal["lookups"])
-    else:
+        also = f"minimum: {right} " if len(goal["lookups"]) == 1 else ""
+        return {"conclusion": also + comparison(left, right)}
+    if "compare" not in goal:
         return {}
-    also = f"minimum: {right} " if len(goal["lookups"]) == 1 else ""
-    return {"conclusion": also + comparison(left, right)}
+    owners = {lookup["value"]: lookup["name"] for lookup in goal["lookups"]}
+    return {"conclusion": choice(owners, goal["compare"])}
 
 
 def comparison(left: str, right: str) -> str:
     """Two numbers compared aloud: `310 < 429`."""
-    return f"{left} {'<' if int(left) < int(right) else '>'} {right}"
+    return f"{left} {_sign(left, right)} {right}"
+
+
+def choice(owners: Mapping[str, str], order: str) -> str:
+    """The one of two with the lower or higher number, found aloud: `310 Belvan < 429 Cortis lower 310 Belvan`.
+
+    Each step is a small one: compare, pick the number that was asked for, say whose it is.
+
+    Args:
+        owners: number -> whose it is; two of them.
+        order: 'lower' or 'higher'.
+    """
+    left, right = owners
+    chosen = (min if order == "lower" else max)(owners, key=int)
+    return f"{left} {owners[left]} {_sign(left, right)} {right} {owners[right]} {order} {chosen} {owners[chosen]}"
+
+
+def _sign(left: str, right: str) -> str:
+    return "<" if int(left) < int(right) else ">"

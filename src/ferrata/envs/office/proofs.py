@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ferrata.envs.office.demonstrations import asked_for_the_rest
-from ferrata.envs.office.goals import Goal, Part, do, expect, of_kind, parts_of
+from ferrata.envs.office.goals import OUTPUTS, Goal, Part, do, expect, of_kind, parts_of
 from ferrata.envs.office.language import MAIL_DOMAIN
 from ferrata.envs.office.solutions import Step, solution, steps_of, text_of
 from ferrata.envs.scripts import Script, call
@@ -25,6 +25,8 @@ def scripts(task: Task) -> list[Script]:
     parts, steps = parts_of(goal), solution(task)
     failures = [*_left_out(steps), *_ends(parts, steps), *_surplus(steps), *_late(parts, steps)]
     failures += [Script(name, _texts(steps_of(changed, task)), False) for name, changed in _misled(goal, parts).items()]
+    if listed := _every_number(parts):
+        failures.append(Script("states every number", _texts(steps_of(listed, task)), False))
     return [Script("solves the task", _texts(steps), True), *_mended(parts, task), *failures]
 
 
@@ -58,6 +60,14 @@ def _ends(parts: Sequence[Part], steps: Sequence[Step]) -> list[Script]:
         Script("never submits", before, False),
         *(listing if parts[-1]["decoys"] else []),
     ]
+
+
+def _every_number(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts for somebody who states all numbers of the world where one is asked for; none where none is."""
+    asked = [part for part in of_kind(parts, *OUTPUTS) if part["value"].isdigit()]
+    listed = [part | {"value": ", ".join((part["value"], *part["decoys"]))} for part in asked]
+    changes = {part["subgoal"]: part for part in listed}
+    return tuple(changes.get(part["subgoal"], part) for part in parts) if listed else ()
 
 
 def _surplus(steps: Sequence[Step]) -> list[Script]:

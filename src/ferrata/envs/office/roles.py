@@ -6,13 +6,12 @@ Letter      one mail on its way to the agent
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from ferrata.envs.office.goals import Part, fields_of, of_kind
-from ferrata.envs.office.judge import states
+from ferrata.envs.office.judge import same_address, states, words_of
 from ferrata.envs.office.world import note_text
 
 
@@ -43,16 +42,16 @@ def answers(
         reached: subgoals so far, this mail's included.
         coming: subgoals of replies that are on their way or have come; nobody answers twice.
     """
-    mine = [part for part in of_kind(parts, "send") if part["to"] == to]
+    mine = [part for part in of_kind(parts, "send") if same_address(part["to"], to)]
     right = {part["subgoal"] for part in mine if in_time(part, turn) and states(body, part)}
     for reply in of_kind(parts, "reply"):
         if reply["of"] in right and reply["subgoal"] not in coming:
-            yield Letter(
-                turn + reply["delay"], to, _subject(reply), note_text(fields_of(reply)), reply["subgoal"], _shown(reply)
-            )
+            text = note_text(fields_of(reply))
+            sender, arrival = mine[0]["to"], turn + reply["delay"]
+            yield Letter(arrival, sender, _subject(reply), text, reply["subgoal"], _shown(reply))
     awaited = [part for part in mine if part.get("objects") and part["subgoal"] not in reached]
     if awaited and not right:
-        yield Letter(turn, to, "your mail", objection(awaited[0], body, turn), shown=_shown(awaited[0]))
+        yield Letter(turn, awaited[0]["to"], "your mail", objection(awaited[0], body, turn), shown=_shown(awaited[0]))
 
 
 def in_time(part: Part, turn: int) -> bool:
@@ -63,10 +62,10 @@ def in_time(part: Part, turn: int) -> bool:
 
 def objection(part: Part, body: str, turn: int) -> str:
     """What is wrong with a mail: a field that it lacks, one that it has wrong, too much in it, too late."""
-    words = set(re.findall(r"\w+", body))
-    lacking = [field for field, value in fields_of(part).items() if value not in words]
+    words = words_of(body)
+    lacking = [field for field, value in fields_of(part).items() if value.casefold() not in words]
     if lacking:
-        wrong = not words.isdisjoint(part["decoys"])
+        wrong = not words.isdisjoint(map(str.casefold, part["decoys"]))
         return f"{'wrong' if wrong else 'missing'}: {lacking[0]}"
     return "too late" if not in_time(part, turn) else "too much"
 

@@ -32,7 +32,7 @@ def follow_pointer(draw: WorldDraw) -> Draft:
 def compare_rows(draw: WorldDraw) -> Draft:
     """Look two names up, submit the one with the lower or higher value."""
     slots, lookups, wanted, other = pair(draw)
-    return Draft(slots, {"lookups": lookups, "compare": True, "answer": expect("submitted", wanted, [other])})
+    return Draft(slots, {"lookups": lookups, "compare": slots["order"], "answer": expect("submitted", wanted, [other])})
 
 
 def check_level(draw: WorldDraw) -> Draft:

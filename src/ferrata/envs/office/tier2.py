@@ -20,7 +20,7 @@ def compare_report(draw: WorldDraw) -> Draft:
     """Look up, compare, write the report, send the mail."""
     slots, lookups, wanted, other = pair(draw)
     more, goal = report_and_mail(draw, slots["field"], wanted, [other])
-    return Draft(slots | more, {"lookups": lookups, "compare": True, **goal})
+    return Draft(slots | more, {"lookups": lookups, "compare": slots["order"], **goal})
 
 
 def pointer_report(draw: WorldDraw) -> Draft:

@@ -21,7 +21,7 @@ from ferrata.envs.office.drafting import (
     submitted,
     written,
 )
-from ferrata.envs.office.goals import Part, comparison, do, expect, query, read
+from ferrata.envs.office.goals import Part, choice, comparison, do, expect, query, read
 from ferrata.envs.office.language import NAME_FIELDS
 from ferrata.envs.office.phrases import TABLES
 from ferrata.envs.office.world import WorldDraw
@@ -45,7 +45,7 @@ def approved_choice(draw: WorldDraw) -> Draft:
     """Two rows are compared, and the choice is approved."""
     slots, lookups, wanted, other = pair(draw)
     parts = [do("query", lookup) for lookup in lookups]
-    parts[-1]["conclusion"] = comparison(*(lookup["value"] for lookup in lookups))
+    parts[-1]["conclusion"] = choice({lookup["value"]: lookup["name"] for lookup in lookups}, slots["order"])
     more, end = _after_approval(draw, slots["field"], wanted, [other])
     return Draft(slots | more, {"parts": [*parts, *end]})
 
@@ -287,8 +287,8 @@ def inventory(draw: WorldDraw) -> Draft:
     r, s, p = draw.add_report(), draw.name(), draw.name()
     parts = [do("query", query(f"found_{at}", table, x, field, values[x])) for at, x in enumerate(names, 1)]
     first = choose(names[:2], key=lambda x: int(values[x]))
-    parts[1]["conclusion"] = comparison(values[names[0]], values[names[1]])
-    parts[2]["conclusion"] = comparison(values[first], values[names[2]])
+    parts[1]["conclusion"] = choice({values[x]: x for x in names[:2]}, order)
+    parts[2]["conclusion"] = choice({values[x]: x for x in (first, names[2])}, order)
     parts += [
         do("listing", {"subgoal": "listed", "folder": "reports", "paths": [f"reports/{r}.md"]}),
         written(r, wanted, others),

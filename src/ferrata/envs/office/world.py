@@ -35,7 +35,8 @@ class WorldDraw:
         """Further files, path -> content."""
         self.inbox: list[dict[str, str]] = []
         """Mails that are there from the start: `from`, `subject`, `body`."""
-        self._used: set[str] = set()
+        self.used: set[str] = set()
+        """Every name and number of this world."""
 
     def name(self) -> str:
         """A name that this world does not have yet."""
@@ -43,7 +44,7 @@ class WorldDraw:
 
     def similar(self, name: str) -> str:
         """A name that this world does not have yet, that is half the same as `name`."""
-        free = [other for other in namesakes(name, self.evaluation) if other not in self._used]
+        free = [other for other in namesakes(name, self.evaluation) if other not in self.used]
         return self._fresh(lambda: self.stream.choice(free) if free else draw_name(self.stream, self.evaluation))
 
     def number(self, low: int = 100, high: int = 1000) -> str:
@@ -124,8 +125,8 @@ class WorldDraw:
     def _fresh(self, draw: Callable[[], str]) -> str:
         while True:
             value = draw()
-            if value not in self._used:
-                self._used.add(value)
+            if value not in self.used:
+                self.used.add(value)
                 return value
 
     def _shuffled(self, fields: dict[str, str]) -> dict[str, str]:

@@ -33,6 +33,7 @@ class SupportEnvironment(Environment):
     families: ClassVar[dict[int, tuple[str, ...]]] = TIERS
     tool_sets = TOOL_SETS
     needs = NEEDS
+    undo_turns = 8
 
     def __init__(
         self,
