@@ -55,12 +55,15 @@ def evaluate(
     sampled: Annotated[
         bool, typer.Option("--sampled", help="Sample as in training instead of choosing greedily.")
     ] = False,
+    written: Annotated[
+        bool, typer.Option("--written", help="Play the environment's hand-written tasks, all of them, instead.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the whole result to this file.")] = None,
 ) -> None:
     """Measure success on unseen tasks, with intervals."""
     from ferrata.cli import evaluating
 
-    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled), json)
+    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled, written), json)
 
 
 @app.command()

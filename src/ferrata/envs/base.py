@@ -116,6 +116,10 @@ class Environment:
         wanted = stream.random() >= imperfection
         return stream.choice([script for script in self.scripts(task) if script.success == wanted]).texts
 
+    def written_tasks(self) -> list[Task]:
+        """Tasks written by hand, for evaluation alone: no family may generate them. None by default."""
+        return []
+
     def save_world(self) -> Any:
         """The whole state of the world that can change, JSON-ready. By default: the attributes that you set."""
         return plain_world(self.name, self._attributes())

@@ -82,10 +82,21 @@ class Subject:
         """Evaluation tasks, all families alike."""
         return self._draw("eval")
 
+    @cached_property
+    def written(self) -> list[Task]:
+        """The hand-written tasks of the tiers under check."""
+        with blame(self.kind, f"written_tasks() of {self.kind.__name__}", "Mend that line."):
+            return [task for task in self.env.written_tasks() if task.tier in self.env.tiers]
+
+    @property
+    def unseen(self) -> list[Task]:
+        """Tasks that training never sees."""
+        return [*self.evaluation, *self.written]
+
     @property
     def tasks(self) -> list[Task]:
-        """Tasks of both splits."""
-        return [*self.train, *self.evaluation]
+        """All of them."""
+        return [*self.train, *self.unseen]
 
     @cached_property
     def episodes(self) -> list[Episode]:
