@@ -85,9 +85,8 @@ def main() -> None:
                 log.close()
     show(arguments.env, tiers, arguments.audit, rounds)
     spent = measure_snapshots(arguments.env, max(tiers), 60)
-    print(
-        f"  snapshot and back, tier {max(tiers)}: {statistics.median(spent):.2f} ms (median of 60; worst {max(spent):.2f})"
-    )
+    print(f"  snapshot and back, tier {max(tiers)}: {statistics.median(spent):.2f} ms", end=" ")
+    print(f"(median of 60; worst {max(spent):.2f})")
 
 
 def show(env_name: str, tiers: Sequence[int], audit: bool, rounds: Sequence[dict[str, float]]) -> None:
