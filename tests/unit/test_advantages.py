@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ferrata.algorithms.advantages import GroupSpread, classify_group, group_advantages
+from ferrata.algorithms.advantages import GroupSpread, classify_group, group_advantages, leave_one_out, step_groups
 from ferrata.algorithms.table import ADVANTAGES, DIVERGENCES, advantage, divergence
 from ferrata.errors import UnknownNameError
 
@@ -77,3 +77,17 @@ def test_tables_name_the_nearest_entry() -> None:
         advantage("grop")
     with pytest.raises(UnknownNameError, match="divergence estimator 'kl'"):
         divergence("kl")
+
+
+def test_leave_one_out_is_the_distance_to_the_others() -> None:
+    values = rewards(1.0, 2.0, 6.0)
+    assert leave_one_out(values, normalise=False, spread_floor=1e-3).tolist() == [-3.0, -1.5, 4.5]
+    assert leave_one_out(rewards(3.0), normalise=False, spread_floor=1e-3).tolist() == [0.0]
+
+
+def test_steps_are_compared_with_steps_from_the_same_state() -> None:
+    returns = rewards(1.0, 5.0, 3.0, 7.0, 100.0)
+    answer = step_groups(returns, ["a", "b", "a", "b", "alone"], normalise=False, spread_floor=1e-3)
+    assert answer.tolist() == [-1.0, -1.0, 1.0, 1.0, 0.0]
+    normalised = step_groups(returns, ["a", "b", "a", "b", "alone"], normalise=True, spread_floor=1e-3)
+    assert normalised.tolist() == [-1.0, -1.0, 1.0, 1.0, 0.0]

@@ -1,8 +1,10 @@
-"""Group-relative advantages (GRPO), and what kind of spread a group has.
+"""Group-relative advantages (GRPO, RLOO, GiGPO), and what kind of spread a group has.
 
     group_advantages   rewards of one group -> advantages
     GroupSpread        why a group gives a gradient or gives none
     classify_group     rewards and verdicts of one group -> GroupSpread
+    leave_one_out      the same against the other members alone (RLOO)
+    step_groups        steps of a group, against the steps from the same state (GiGPO)
 
 Shape legend: G = trajectories of the same task and the same initial state. Groups may differ in size: a statistic
 is always over the members of one group, one value per trajectory, however many turns or tokens it has.
@@ -82,3 +84,43 @@ def classify_group(rewards_G: Tensor, successes: Sequence[bool | None], spread_f
 def _spread(rewards_G: Tensor) -> Tensor:
     """Standard deviation of the population: the root of the mean squared distance to the mean."""
     return rewards_G.std(correction=0)
+
+
+# Other baselines --------------------------------------------------------------------------------------------------
+
+
+def leave_one_out(rewards_G: Tensor, normalise: bool, spread_floor: float) -> Tensor:
+    """How much better each member did than the others (RLOO, Ahmadian et al. 2024, "Back to basics", section 2.2).
+
+    `A_i = r_i - mean_{j != i}(r_j)`, which is `G / (G - 1)` times the distance to the group's mean: an unbiased
+    baseline, for it does not contain the member's own reward. Divided by the standard deviation when `normalise`.
+    Arguments and floor as in `group_advantages`.
+    """
+    size = len(rewards_G)
+    return group_advantages(rewards_G, normalise, spread_floor) * (size / (size - 1) if size > 1 else 1.0)
+
+
+def step_groups(returns_S: Tensor, states: Sequence[str], normalise: bool, spread_floor: float) -> Tensor:
+    """How much better each step of a group's episodes went than the other steps from the same state.
+
+    The step part of GiGPO (Feng et al. 2025, "Group-in-group policy optimization", section 4.2): steps are grouped by
+    the state that they were taken in, and each is compared with the mean of its group as in `group_advantages`. A state
+    that occurs once says nothing, and its step gets zero.
+
+    Args:
+        returns_S: return from each step on, discounted, over the steps of all members of one group, end to end.
+        states: the environment's state hash before each step. Not the observation: two states may look alike.
+        normalise: as in `group_advantages`.
+        spread_floor: as in `group_advantages`.
+
+    Returns:
+        (S,) advantages in float32 that sum to zero within each state.
+    """
+    assert len(returns_S) == len(states), "one state per return"
+    members: dict[str, list[int]] = {}
+    for index, state in enumerate(states):
+        members.setdefault(state, []).append(index)
+    advantages_S = torch.zeros(len(states), dtype=torch.float32)
+    for indices in members.values():
+        advantages_S[indices] = group_advantages(returns_S[indices], normalise, spread_floor)
+    return advantages_S

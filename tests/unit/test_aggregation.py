@@ -1,0 +1,49 @@
+"""Weights of tokens: what each form counts, in closed form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ferrata.algorithms.aggregation import constant, sequence_mean, token_mean
+from ferrata.algorithms.policy_gradient import sequence_log_ratio, truncated_weight, value_loss
+
+COUNTS = [1, 3, 0, 4]
+
+
+def test_token_mean_counts_tokens() -> None:
+    assert token_mean(COUNTS, 10).tolist() == [0.125] * 8
+
+
+def test_sequence_mean_counts_episodes() -> None:
+    weights = sequence_mean(COUNTS, 10)
+    assert weights.sum().item() == pytest.approx(1.0)
+    assert [part.sum().item() for part in weights.split([1, 3, 4])] == pytest.approx([1 / 3] * 3)
+
+
+def test_constant_does_not_depend_on_what_was_sampled() -> None:
+    assert constant(COUNTS, 10).tolist() == pytest.approx([1 / 30] * 8)
+    assert constant([1, 1, 0, 1], 10).tolist() == pytest.approx([1 / 30] * 3)
+
+
+def test_one_ratio_for_a_whole_episode() -> None:
+    log_ratio = torch.tensor([0.2, 0.1, 0.0, -0.4], requires_grad=True)
+    ratio = sequence_log_ratio(log_ratio, [1, 3])
+    assert ratio.tolist() == pytest.approx([0.2, -0.1, -0.1, -0.1])
+    ratio[1].backward()
+    assert log_ratio.grad is not None
+    assert log_ratio.grad.tolist() == pytest.approx([0.0, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_old_data_weighs_at_most_the_limit_and_carries_no_gradient() -> None:
+    log_ratio = torch.tensor([-1.0, 0.0, 3.0], requires_grad=True)
+    weight = truncated_weight(log_ratio, 2.0)
+    assert weight.tolist() == pytest.approx([0.36787944, 1.0, 2.0])
+    assert not weight.requires_grad
+
+
+def test_the_value_loss_is_the_worse_of_clipped_and_plain() -> None:
+    values = torch.tensor([0.0, 2.0, 2.0])
+    old, targets = torch.zeros(3), torch.tensor([1.0, 1.0, 3.0])
+    # unclipped: 1, 1, 1; clipped at 0.5: (0 - 1)^2, (0.5 - 1)^2, (0.5 - 3)^2
+    assert value_loss(values, old, targets, clip=0.5).tolist() == [0.5, 0.5, 3.125]
