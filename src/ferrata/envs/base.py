@@ -150,6 +150,11 @@ class Environment:
             self._random = stream(self.seed, "world", self._fingerprint)
         return self._random
 
+    @property
+    def lost_turns(self) -> int:
+        """Turns that injected faults have taken from the agent: a fair deadline is that much later."""
+        return self._faults.struck if self._faults else 0
+
     def reach(self, subgoal: str) -> None:
         """Report a subgoal of the task; only the first time counts, and a rollback makes no second first time."""
         if subgoal in self.task.subgoals and subgoal not in self.reached:
