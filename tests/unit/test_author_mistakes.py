@@ -513,15 +513,15 @@ def save_world_forgets() -> type[Environment]:
 
 
 def fork_shares() -> type[Environment]:
-    class Door2(Door):
-        memory: ClassVar[dict[str, int]] = {}
+    memory: dict[str, int] = {}
 
+    class Door2(Door):
         def begin(self, task: Task) -> None:
-            self.memory["tries"] = 0
+            memory["tries"] = 0
 
         @tool("Read the number on the door.")
         def look(self) -> str:
-            self.memory["tries"] += 1
+            memory["tries"] += 1
             self.reach("read")
             return "number"
 
@@ -533,10 +533,10 @@ def fork_shares() -> type[Environment]:
             return "turned"
 
         def save_world(self) -> Any:
-            return dict(self.memory)
+            return dict(memory)
 
         def load_world(self, state: Any) -> None:
-            self.memory.update(state)
+            memory.update(state)
 
     return Door2
 

@@ -98,7 +98,7 @@ def test_a_recipe_with_phases_reads_back_as_itself(file: Path, tmp_path: Path) -
         ("rewards.safety=-0.5", "rewards.failure = -1.0 must be at least rewards.safety = -0.5: a forbidden operation"),
         (
             'rewards.phases=[{name="x", from_update=2, success=0.5, failure=0.5}]',
-            "rewards.success = 0.5 in phase 'x' must be greater than rewards.failure = 0.5",
+            "Wrong value for 'rewards.phases.0.failure': 0.5; expected a number of at most 0.",
         ),
         (
             'rewards.phases=[{name="x", from_update=4}, {name="y", from_update=4}]',
