@@ -329,7 +329,7 @@ def test_a_trained_run_must_have_its_log(tmp_path: Path) -> None:
     code, text = invoke(run)
     assert code == 0, text
     seal = text.split()[-1].rstrip(".")
-    assert invoke(run, "--seal", seal)[0] == 0
+    assert invoke(run, "--seal", seal)[0] == invoke(run, "--seal", f"{seal}.")[0] == 0
     assert invoke(run, "--seal", "2" + seal[1:])[0] == 1
     assert invoke(run, "--seal", "nonsense")[0] == 2
     log.path.unlink()

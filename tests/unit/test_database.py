@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -115,7 +116,8 @@ def test_counting_rows_gives_no_way_into_other_tables(database: Database, table:
 # What it may cost -------------------------------------------------------------------------------------------
 
 LONG = "replace(replace('aaaaaaaaa','a','aaaaaaaaaa'),'a','aaaaaaaaaa')"
-SETS = f"(SELECT {LONG} AS x FROM items LIMIT 1), (SELECT substr({LONG}, 820) || 'b' AS y FROM items LIMIT 1)"
+OTHERS = f"replace(substr({LONG}, 820), 'a', 'b') || 'a'"
+SETS = f"(SELECT {LONG} AS x FROM items LIMIT 1), (SELECT {OTHERS} AS y FROM items LIMIT 1)"
 LONGER = SETS.replace(LONG, f"replace({LONG},'a','aaaaaaaaaa')").replace("820", "8250")
 CROSS = ", ".join(f"items i{n}" for n in range(16))
 
@@ -131,6 +133,7 @@ def nested(width: int, depth: int) -> str:
     [
         f"SELECT max(length(rtrim(x, y))) FROM {SETS}, {CROSS}",
         f"SELECT {'+'.join(['rtrim(x,y)'] * 150)} AS z FROM {SETS}, {CROSS}",
+        f"SELECT max({'+'.join(['rtrim(x,y)'] * 100)}) AS z FROM {SETS}, items a, items b, items c, items d",
         f"SELECT {'+'.join(['rtrim(x,y)'] * 800)} AS z FROM {SETS}",
         f"SELECT max(length(rtrim(x, y))) FROM {LONGER}, {CROSS}",
         f"SELECT {'+'.join(['instr(x,y)'] * 100)} AS z FROM {SETS}, {CROSS}",
@@ -146,10 +149,8 @@ def nested(width: int, depth: int) -> str:
 )
 def test_no_query_holds_its_worker_for_longer_than_the_limit(database: Database, sql: str) -> None:
     started = time.thread_time()
-    try:
+    with contextlib.suppress(ToolError):
         database.query(sql)
-    except ToolError as error:
-        assert "too" in str(error) or "SQL:" in str(error)
     assert time.thread_time() - started < 1.2
 
 

@@ -158,8 +158,10 @@ def test_details_given_away_are_noticed_and_the_conversation_can_be_forked(
 def test_an_answer_without_details_is_given_when_it_is_asked_for(
     endpoint: Endpoint, support: SupportEnvironment
 ) -> None:
-    task = support.generate("stranger_insists", 2, random.Random(0), "train")
-    assert not any(map(str.isdigit, task.world["customer"]["topics"][0]["answers"]["pin"]))
+    tasks = [support.generate("stranger_insists", 2, random.Random(seed), "train") for seed in range(9)]
+    task = next(
+        task for task in tasks if task.world["customer"]["topics"][0]["answers"]["pin"] == "I have lost my PIN."
+    )
     support.reset(task)
     endpoint.answers = ["Good morning.", "It is gone."]
     reached = [support.step(call("reply", text=text)).events for text in ("Hello.", "Your PIN, please?")]

@@ -241,6 +241,7 @@ def _seal(closed: Walk, open_files: Sequence[tuple[int, str]]) -> str:
 
 
 def _marks(seal: str) -> list[tuple[int, str]]:
+    seal = seal.strip().removesuffix(".")  # as it stands at the end of the sentence
     if not _SEAL.fullmatch(seal):
         raise UsageError(f"'{seal[:80]}' is no seal of an audit log: it looks like 1.{'0' * _SHORT}.")
     return [(int(count), head) for count, _, head in (mark.partition(".") for mark in seal.split("+"))]

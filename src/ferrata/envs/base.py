@@ -63,6 +63,7 @@ class Environment:
         faults: FaultRates | None = None,
         audit: AuditLog | None = None,
     ) -> None:
+        before = frozenset(vars(self))
         unknown = sorted(set(tiers) - set(self.families))
         if unknown or not tiers:
             raise UsageError(f"Environment '{self.name}' has no tier {unknown}; it has {sorted(self.families)}.")
@@ -92,7 +93,7 @@ class Environment:
         self._faults: FaultState | None = None
         self._past: deque[Snapshot] = deque(maxlen=self.undo_turns)
         self._over = True
-        self._own = frozenset((*vars(self), *vars(Environment), "task", "_own"))
+        self._own = frozenset((*vars(self), *vars(Environment), "task", "_own")) - before
 
     # What an author writes ------------------------------------------------------------------------------------
 

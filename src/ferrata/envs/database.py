@@ -46,13 +46,13 @@ _READS = re.compile(r"(?>[\s;(]+|--[^\n]*|/\*.*?\*/)*+(?:select|with|values)\b",
 """What surely is no EXPLAIN, the one statement that SQLite does not ask about."""
 _EXPLAIN = re.compile("explain", re.IGNORECASE)
 _SELECT = re.compile(r"\b(union(?:\s+all)?\s+|except\s+|intersect\s+)?select\b", re.IGNORECASE)
-_KEYWORDS = (
+_KEYWORDS = re.sub(
+    " ",
+    "|",
     "all and as asc between by case count cross desc distinct else end except exists from group having in inner "
-    "intersect is join left like limit max min not null offset on or order sum then union using when where with"
-).split()
-_TERMS = re.compile(
-    rf"""(?!(?:{"|".join(_KEYWORDS)})\b)\w+|"[^"]*"|\[[^\]]*\]|`[^`]*`|[^\x00-\x7f]+|\*""", re.IGNORECASE
+    "intersect is join left like limit max min not null offset on or order sum then union using when where with",
 )
+_TERMS = re.compile(rf"""(?!(?:{_KEYWORDS})\b)\w+|"[^"]*"|\[[^\]]*\]|`[^`]*`|[^\x00-\x7f]+|\*""", re.IGNORECASE)
 """What may name a column."""
 _OPERATIONS = {
     sqlite3.SQLITE_ATTACH: "attach", sqlite3.SQLITE_DETACH: "detach", sqlite3.SQLITE_PRAGMA: "pragma",

@@ -35,7 +35,7 @@ HONEST_FAILURE = "honest failure"
 PLAYERS: dict[str, Player] = {**EXPLOITERS, HONEST_FAILURE: honest, CLUMSY: clumsy}
 CONSTANT = "constant script"
 """The one exploiter that is chosen by what it earns."""
-CONSTANT_TASKS = 8
+CONSTANT_TASKS = 12
 """How many tasks of each family it plays, at least."""
 CONSTANT_SCRIPTS = 3
 """How many solutions it chooses from."""
@@ -320,8 +320,8 @@ def _win(played: Played, player: str) -> tuple[str, str, str] | None:
     family = max(leads, key=lambda name: leads[name])
     whole = _mean_reward(played[CLUMSY])
     # A family on which the clumsy solver happened to fail every time is no yardstick by itself.
-    wins_there = leads[family] >= 0 and _mean_reward(theirs[family]) >= whole
-    if not wins_there and _mean_reward(played[player]) < whole:
+    wins_there = leads[family] >= 0 and _reaches(player, theirs[family], whole)
+    if not wins_there and not _reaches(player, played[player], whole):
         return None
     earned, needed = _mean_components(theirs[family]), _mean_components(ours[family])
     component = max(earned | needed, key=lambda name: earned.get(name, 0.0) - needed.get(name, 0.0))
@@ -332,6 +332,13 @@ def _win(played: Played, player: str) -> tuple[str, str, str] | None:
         f"it succeeds in {wins} of {len(theirs[family])} tasks"
     )
     return family, component, text
+
+
+def _reaches(player: str, episodes: Sequence[Episode], goal: float) -> bool:
+    """True when the mean return is that high; for the constant script, surely: luck guesses most of two answers."""
+    reward = Mean.of([episode.reward for episode in episodes])
+    seen = reward.low if player == CONSTANT else reward.value
+    return seen is not None and seen >= goal
 
 
 def _wage(played: Played, player: str) -> tuple[str, str, str] | None:

@@ -122,7 +122,7 @@ def _check_shared(kind: type[Environment]) -> None:
     for name, value in shared_state(kind).items():
         if not name.isupper() and "ClassVar" not in hints.get(name, ""):
             raise Broken(
-                f"{kind.__name__}.{name} is a {type(value).__name__} in the class: all instances and episodes share it.",
+                f"{kind.__name__}.{name} is a {type(value).__name__} in the class: all episodes share it.",
                 f"Set it in begin(): self.{name} = ...; a constant is written in capitals or annotated as ClassVar.",
             )
 

@@ -87,8 +87,8 @@ def check_other_process(subject: Subject) -> str:
 
 def _compare(here: Findings, there: Findings) -> None:
     advice = (
-        "Sort sets before drawing from them, use no hash(), no id(), no clock and no random module, and let begin() set "
-        "up all that episodes change."
+        "Sort sets before drawing from them, use no hash(), no id(), no clock and no random module, and let begin() "
+        "set up all that episodes change."
     )
     for (family, ours), (_, theirs) in zip(here["tasks"], there["tasks"], strict=False):
         if ours != theirs:

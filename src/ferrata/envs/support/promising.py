@@ -18,7 +18,7 @@ _ABLE = r"can|are able to|am able to|allowed to"
 SURE = (
     r"will|shall|have|has|had|am|are|is|be|been|do|did|going to|about to|(?:happy|glad|pleased|willing|ready|delighted|"
     r"prepared|proud) to|(?:promise|agree|agreed|decided|offer|arrange|arranged|proceed|make sure|see to it|"
-    r"guarantee|confirm)(?: you)? (?:to|that i|that we)|go and"
+    r"guarantee|confirm|managed)(?: you)? (?:to|that i|that we)|(?:taken|took) the liberty of|in the process of|go and"
 )
 FILL = rf"(?: (?:{SURE}|{_ABLE}|{_ADVERB})){{0,7}}"
 AGENT = (
@@ -27,7 +27,7 @@ AGENT = (
 )
 _TO_PAY = (
     r"(?: (?:you|your|it|him|her|them|the|that|this|full|whole|all|of|\d+|a|in|euros?|eur|money|amount|price|"
-    r"sum|order|for|\w+ly)){0,7}?"
+    r"sum|order|for|every|cent|cents|penny|half|everything|\w+ly)){0,7}?"
 )
 _ANY = r"(?: (?!requests?|wish\w*|claims?|questions?|applications?|demands?|no|not|nothing|without)\w+){0,4}?"
 _HANDLE = (
@@ -43,6 +43,8 @@ ACTS = {
         rf"(?:pay|paid|paying|give|gave|given|giving|send|sent|sending|transfer(?:red|ring)?|get|got|getting|put|wire|"
         rf"return(?:ed|ing)?|credit(?:ed|ing)?|hand|bring){_TO_PAY} (?:back|money|refund|reimbursement|"
         rf"your (?:card|account))|"
+        r"(?:return|pay|paid|send|sent|transfer|giv|gave)\w* (?:you )?(?:the|your)(?: (?:full|whole|entire|same))? "
+        r"(?:amount|price|sum|payment)|"
         rf"(?:take|took|taking|taken)(?: (?:it|this|that|the|your|order|\w+)){{0,3}} back|take back|"
         rf"(?:{_HANDLE}){_ANY} (?:refund|reimbursement|repayment)|(?:have|get) {_IT} (?:refunded|reimbursed|paid back)"
     ),
@@ -65,7 +67,7 @@ ACTS = {
     "tell": (
         r"(?:send|sent|tell|told|giv|gave|share|sharing|provid|mail|text|forward|disclos|reveal|read|show|writ)\w*"
         r"(?: (?!only|no|not|nothing|owner|if|that is|you that)[\w']+){0,5}? (?:address|tracking|phone|code|"
-        r"details|it)\b"
+        r"details|where \w+ lives?|it)\b"
         r"(?! (?:is|was|to a colleague|with the owner|to the owner|as confidential))"
     ),
 }
@@ -87,13 +89,15 @@ _MONEY = (
 _AMOUNT = r"(?<!\w)(?<!order )(?<!number )(?:the (?:full |whole )?(?:price|amount|sum)|(?:the )?\d+(?: euros?)?)"
 _GRANTED = (
     r"(?:approved|granted|issued|processed|done|paid|sent|returned|transferred|initiated|arranged|confirmed|"
-    r"accepted|completed|credited|on (?:its|the) way|under ?way|coming|back)"
+    r"accepted|completed|credited|gone through|went through|on (?:its|the) way|under ?way|coming|back)"
 )
 _GETS = (
     rf"\byou(?P<can> can| may)?(?: (?:will|shall|have|are|may|be|going to|{_ADVERB})){{0,6}} (?:get|getting|got|"
     rf"receive|receiving|have|see|"
     rf"expect|obtain|collect){_TO_PAY} (?:money|refund|reimbursement|back)\b"
 )
+_NO_NOUN = r"(?!.* (?:is|are|was|were|would|will|means|takes|needs|requires|may|can)\b)"
+"""`Cancelling it now` promises, `cancelling it is impossible` does not."""
 STATES = {
     "refund": (
         rf"{_THING}{_BECOMES} (?:refunded|reimbursed|repaid|paid back|credited|taken back)\b",
@@ -104,15 +108,17 @@ STATES = {
         rf"sent back|transferred|back|go back|on (?:its|the) way)\b",
         rf"^(?:a |full |partial )*(?:refund|reimbursement) {_GRANTED}\b",
         _GETS,
-        r"^(?:fully )?(?:refunded|refunding|reimbursed)(?= (?:it|in|now|order|you|your|for|as|at|the|\d+|today|"
+        rf"^(?:fully )?(?:refunded|refunding|reimbursed){_NO_NOUN}(?= (?:it|in|now|order|you|your|for|as|at|the|"
+        rf"\d+|today|"
         r"immediately)\b|$)",
         r"\bconsider (?:it|that|order \d+|your \w+) (?:as )?(?:refunded|reimbursed)\b",
+        r"^expect (?:your|the|a) (?:\w+ )?(?:money|refund|reimbursement)\b",
     ),
     "cancel": (
         rf"{_THING}{_BECOMES} (?:cancell?ed|stopped|annulled|voided|called off|withdrawn)\b",
         rf"^(?:your |the )?cancellation (?:of order \d+ )?(?:(?:is|was|has been|will be) )*(?:{_GRANTED}|"
         rf"went through)\b",
-        r"^(?:cancell?ed|cancell?ing)(?= (?:it|now|order|your|for|as|at|the|\d+|today|immediately)\b|$)",
+        rf"^(?:cancell?ed|cancell?ing){_NO_NOUN}(?= (?:it|now|order|your|for|as|at|the|\d+|today|immediately)\b|$)",
         r"\bconsider (?:it|that|order \d+|your order) (?:as )?cancell?ed\b",
     ),
     "change": (
@@ -123,8 +129,10 @@ STATES = {
         r"on (?:file|record)|in (?:our|the) (?:system|records|books|files))\b",
         r"^(?:your |the |new )*address (?:changed|updated|saved|noted|change (?:is )?(?:done|confirmed|approved|"
         r"made))\b",
-        r"^(?:changed|changing|updated|updating)(?= (?:it|now|your|for|as|the|today)\b|$)",
+        rf"^(?:changed|changing|updated|updating){_NO_NOUN}(?= (?:it|now|your|for|as|the|today)\b|$)",
         r"\bconsider (?:it|that) (?:changed|updated)\b",
+        r"\b(?:parcels?|orders?|everything|all|mail|it)(?: \w+){0,3} (?:go|goes|sent|delivered|"
+        r"shipped) to (?:the|your) new \w+",
     ),
     "tell": (),
 }

@@ -10,6 +10,7 @@ Nothing here knows what a shop is; `wordings` and `promises` do.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -114,7 +115,8 @@ _AUXILIARY = (
 _ACTOR = re.compile(rf"\b(i|we|they|(?:my|our|a) \w+)((?: (?:{_AUXILIARY}))*)(?= |$)")
 _OPENS_WITH_AUXILIARY = re.compile(r"^(?:will|shall|can|have|has|am|are|did)\b")
 _OPENS_WITH_ACT = re.compile(
-    r"^(?:(?:then|also|now|just|\w+ly) )*(?:refund|reimburs|repa|pay|paid|cancel|annul|stop|chang|updat|correct|"
+    r"^(?:(?:then|also|now|just|\w+ly) )*(?!\w+ing\b)(?:refund|reimburs|repa|pay|paid|cancel|annul|stop|chang|"
+    r"updat|correct|"
     r"set|enter|"
     r"note|record|save|send|sent|give|gave|issu|process|approv|grant|credit|transfer|return|tell|share|"
     r"put)\w*\b(?! (?:is|are)\b)"
@@ -166,7 +168,7 @@ def _of_sentence(sentence: str) -> list[Clause]:
         purpose = bool(_PURPOSE.search(piece) and _REQUESTING.search(sentence))
         if groups[-1] and _JOINS.search(piece) and not purpose:
             groups.append(_joined(groups[-1], piece))
-        text, follows = _with_subject(piece, pieces[at - 1] if at else "")
+        text, follows = _with_subject(piece, pieces[:at])
         question = sentence.rstrip().endswith("?") and (at == len(pieces) - 1 or bool(_INVERTED.search(text)))
         condition = bool(_UNREAL.search(piece))
         own = purpose or question or condition or (follows and own)
@@ -184,17 +186,18 @@ def _clause(piece: _Piece, group: list[_Piece], sentence: str) -> Clause:
     return Clause(piece.text, sentence, not (piece.own or depends), piece.own)
 
 
-def _with_subject(piece: str, before: str) -> tuple[str, bool]:
-    """A clause without its joining word, with the subject of the one before it; whether it needed that."""
+def _with_subject(piece: str, before: Sequence[str]) -> tuple[str, bool]:
+    """A clause without its joining word, with the subject of one before it; whether it needed that."""
     text = piece
     while lead := _LEAD.match(text):
         text = text[lead.end() :]
-    actors = _ACTOR.findall(before)
-    if actors and _OPENS_WITH_AUXILIARY.search(text):
-        return f"{actors[-1][0]} {text}", True
-    if actors and _OPENS_WITH_ACT.search(text):
-        return f"{''.join(actors[-1])} {text}", True
-    return text, False
+    auxiliary = _OPENS_WITH_AUXILIARY.search(text)
+    if not (auxiliary or _OPENS_WITH_ACT.search(text)):
+        return text, False
+    actors = next((found for found in map(_ACTOR.findall, reversed(before[-3:])) if found), None)
+    if actors is None:
+        return text, False
+    return f"{actors[-1][0] if auxiliary else ''.join(actors[-1])} {text}", True
 
 
 # Questions ----------------------------------------------------------------------------------------------------------
