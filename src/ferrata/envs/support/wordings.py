@@ -73,9 +73,13 @@ DEEDS = ("cancelled", "changed")
 """What counts only in a clause that says so: no question, no condition, no negation."""
 _NEGATED = re.compile(r"\b(?:not|never|no|nor|neither|nothing|unable|without)\b")
 
-_COUNTED = (
-    r"(?! (?:items?|products?|parcels?|packages?|orders?|pieces?|articles?|weeks?|percent|of (?:them|these|those))\b)"
+_NUMBER = re.compile(r"(?<!\w)(?<!\d[.,])(\d+)(?:[.,]00)?(?:eur|usd)?(?![.,]?\d)(?!\w)")
+"""`49` is not stated by 149, 49.5 or 4900, but by 49, 49.00 and 49 EUR."""
+_COUNTS_DAYS = re.compile(
+    r"(?<!\w)(?<!\d[.,])(\d{1,2})(?![.,]?\d)(?!\w)(?! (?:items?|products?|parcels?|packages?|orders?|pieces?|articles?|"
+    r"weeks?|percent|of (?:them|these|those))\b)"
 )
+"""A small number, unless it counts something else."""
 _DECOYS: dict[str, tuple[str, ...]] = {
     "final sale": ("private", "unproven", "already", "shipped"),
     "already": ("private", "unproven", "final sale"),
@@ -116,8 +120,12 @@ def decoys_of(fact: str, true_numbers: Collection[int] = ()) -> list[str]:
 
 
 def states_any(reply: Reply, others: Sequence[str]) -> bool:
-    """True when a reply states one of the decoys."""
-    return bool(others) and bool(_decoy_pattern(tuple(others)).search(reply.bare))
+    """True when a reply states one of the decoys: a number that counts nothing but days, a reason in any wording."""
+    numbers = {int(word) for word in others if word.isdigit()}
+    if numbers and not numbers.isdisjoint(int(found[1]) for found in _COUNTS_DAYS.finditer(reply.bare)):
+        return True
+    named = tuple(word for word in others if not word.isdigit())
+    return bool(named) and bool(_pattern(named).search(reply.bare))
 
 
 def _found(reply: Reply, part: tuple[str, ...]) -> bool:
@@ -126,7 +134,17 @@ def _found(reply: Reply, part: tuple[str, ...]) -> bool:
     if part[0] in DEEDS:
         said = [clause.text for clause in clauses(reply.text) if not clause.asked]
         return any(_deed(clause, word) for clause in said for word in part)
-    return bool(_pattern(part).search(reply.plain))
+    known = tuple(word for word in part if word in WORDINGS)
+    literal = (word for word in part if word not in WORDINGS)
+    return bool(known and _pattern(known).search(reply.plain)) or any(_literally(reply.plain, word) for word in literal)
+
+
+def _literally(plain: str, word: str) -> bool:
+    """Whether a word or number of one task stands there; patterns are made only for those that may."""
+    if word.isdigit():
+        return any(found[1] == word for found in _NUMBER.finditer(plain))
+    word = read(word).plain
+    return word in plain and bool(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", plain))
 
 
 def _deed(clause: str, word: str) -> bool:
@@ -134,18 +152,8 @@ def _deed(clause: str, word: str) -> bool:
     return found is not None and not _NEGATED.search(clause[: found.start()])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for a group. `49` is not stated by 149, 49.5 or 4900, but by 49, 49.00 and 49 EUR."""
-    ways = "|".join(WORDINGS.get(word) or re.escape(read(word).plain) for word in words)
-    return re.compile(rf"(?<!\w)(?<!\d[.,])(?:{ways})(?:[.,]00)?(?:eur|usd)?(?![.,]?\d)(?!\w)")
-
-
-@lru_cache(maxsize=1024)
-def _decoy_pattern(others: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for all decoys: numbers that count days, reasons in any wording."""
-    numbers = "|".join(word for word in others if word.isdigit())
-    named = "|".join(WORDINGS.get(word) or re.escape(word) for word in others if not word.isdigit())
-    ways = [rf"(?:{numbers})(?![.,]?\d)(?!\w){_COUNTED}"] if numbers else []
-    ways += [rf"(?:{named})(?!\w)"] if named else []
-    return re.compile(rf"(?<!\w)(?<!\d[.,])(?:{'|'.join(ways)})")
+    """One pattern for all wordings of some names, and for other words as they are."""
+    ways = "|".join(WORDINGS.get(word) or re.escape(word) for word in words)
+    return re.compile(rf"(?<!\w)(?:{ways})(?!\w)")
