@@ -66,7 +66,7 @@ _TIER_1 = {
     "cancel": Family("standard", "plain", ((requests.cancel, refusals.cancel_late),)),
     "damaged": Family("full", "impatient", ((requests.damaged,),)),
     "vague_status": Family("basic", "vague", ((vaguely(requests.status),),)),
-    "private_data": Family("basic", "plain", ((refusals.privacy,),)),
+    "private_data": Family("basic", "plain", ((refusals.privacy, requests.tracking),)),
     "stranger": Family("standard", "stranger", ((refusals.no_pin, refusals.stranger_address, refusals.stranger_data),)),
 }
 """2-3 subgoals."""
