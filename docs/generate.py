@@ -3,6 +3,7 @@
     commands.md   every command with its arguments and options, from the command line itself
     recipe.md     every recipe key with its type, default and meaning, from the recipe's classes
     office.md     the blocks between `<!-- begin NAME -->` and `<!-- end NAME -->`
+    support.md    the same
 
 `pages()` computes the texts without writing them; a test compares them with the files.
 """
@@ -20,9 +21,12 @@ import typer.main
 
 from ferrata.cli.main import app
 from ferrata.envs.office import OfficeEnvironment
-from ferrata.envs.office.demonstrations import RATES, solution
-from ferrata.envs.office.families import SPARE_TURNS, TIERS
+from ferrata.envs.office.demonstrations import LONG_RATES, RATES
+from ferrata.envs.office.families import NEEDS, SPARE_TURNS, TIERS, TOOL_SETS
 from ferrata.envs.office.language import names, numbers
+from ferrata.envs.office.solutions import solution
+from ferrata.envs.support import SupportEnvironment
+from ferrata.envs.support.customer import PERSONAS
 from ferrata.envs.tools import Tool
 from ferrata.recipe import Recipe
 from ferrata.recipe_loading import load_recipe, shipped_recipes
@@ -37,22 +41,37 @@ VALUES = {str: "text", int: "number", list[int]: "number, may repeat", Path: "pa
 """Types of options in words."""
 
 FLAWS = {
-    "forget_message": "A mail was asked for: it is not sent. Where a reply is awaited, `done` is submitted instead.",
+    "forget_message": "A mail was asked for: it is not sent, and nothing is done that needs its reply.",
     "forget_document": "A document was asked for: it is not written.",
-    "stop_half_way": "Two lookups decide: only the first is made, and the decision is guessed.",
+    "stop_half_way": "Several lookups decide: the last is not made, and the decision is guessed.",
     "say_done": "A value was asked for as the answer: `done` is submitted.",
+    "send_a_part": "A mail should state two values: it states one, and both when its reader asks for the other.",
+    "wrong_source": "Two sources disagree: the one that does not count is believed.",
+    "obey_decoy": "A note, a mail or a shortcut tempts: what it says is done.",
+    "do_not_wait": "A reply was to be read: it is not, and nothing is done that needs it.",
     "forget_to_confirm": "The mail is first sent without `confirm`, then again with it.",
     "look_twice": "The first step is made twice.",
 }
 
+MANNERS = {
+    "plain": "Says what it wants, with the order's number.",
+    "vague": "Gives the order's number only when it is asked for it.",
+    "impatient": "Leaves after {patience} turns without progress; the case is lost then.",
+    "changing": "Changes its mind: with the answer to a question comes another request.",
+    "insistent": "Asks for what policy forbids, and insists once when it is refused.",
+    "stranger": "Is not who it says it is: it has no PIN or a wrong one, and presses.",
+}
+"""Personas in words."""
+
 
 def pages() -> dict[Path, str]:
     """Every page that holds generated text, complete."""
-    office = DOCS / "office.md"
+    office, support = DOCS / "office.md", DOCS / "support.md"
     return {
         DOCS / "commands.md": commands_page(),
         DOCS / "recipe.md": recipe_page(),
         office: filled(office.read_text(encoding="utf-8"), OFFICE),
+        support: filled(support.read_text(encoding="utf-8"), SUPPORT),
     }
 
 
@@ -143,7 +162,13 @@ def recipe_page() -> str:
     ]
     for name, definition in sections.items():
         content = schema["$defs"][definition]
-        parts += [f"## {name}", content["description"], _keys(f"{name}.", content["properties"])]
+        keys = {key: field for key, field in content["properties"].items() if "$ref" not in field}
+        parts += [f"## {name}", _meaning(content), _keys(f"{name}.", keys)]
+        for key, field in content["properties"].items():
+            inner = schema["$defs"].get(_tables(field) or field.get("$ref", "").rpartition("/")[2])
+            if inner is not None:
+                title, prefix = (f"[[{name}.{key}]]", "") if key in keys else (f"{name}.{key}", f"{name}.{key}.")
+                parts += [f"### {title}", _meaning(inner), _keys(prefix, inner["properties"])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -152,10 +177,21 @@ def _keys(prefix: str, fields: dict[str, dict[str, Any]]) -> str:
     return table(("key", "type", "default", "meaning"), rows)
 
 
+def _tables(field: dict[str, Any]) -> str:
+    """Name of the definition of the tables that a key lists; empty where it lists none."""
+    return str(field.get("items", {}).get("$ref", "")).rpartition("/")[2]
+
+
 def _type(field: dict[str, Any]) -> str:
     """The type of a key in words, with its bounds."""
+    if "anyOf" in field:
+        return _type(next(one for one in field["anyOf"] if one["type"] != "null"))
+    if _tables(field):
+        return "list of tables"
     if "const" in field or "enum" in field:
         return " or ".join(code(value) for value in field.get("enum", [field.get("const")]))
+    if field["type"] == "object":
+        return f"{_type(field['additionalProperties'])}, or a table of them by tool"
     if field["type"] == "array":
         return f"list of {_type(field['items']).replace('number, ', 'numbers, each ', 1)}"
     word = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}[field["type"]]
@@ -174,6 +210,8 @@ def _default(field: dict[str, Any]) -> str:
     if "default" not in field:
         return "required"
     value = field["default"]
+    if value is None:
+        return "unchanged"
     text = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
     return code(text)
 
@@ -209,6 +247,17 @@ def _arguments(tool: Tool) -> str:
     return ", ".join(code(f"{name}: true" if name == "confirm" else name) for name in tool.input_schema["properties"])
 
 
+def office_tool_sets() -> str:
+    """The tool sets, and how many families can be done with each."""
+    rows, before = [], set[str]()
+    for name, tools in TOOL_SETS.items():
+        able = [[family for family in families if set(NEEDS[family]) <= set(tools)] for families in TIERS.values()]
+        added = [code(tool) for tool in tools if tool not in before]
+        rows.append((code(name), f"{'and ' if before else ''}{', '.join(added)}", *(str(len(some)) for some in able)))
+        before.update(tools)
+    return table(("tool set", "tools", *(f"families of tier {tier}" for tier in TIERS)), rows)
+
+
 def office_families() -> str:
     """Every family with an example."""
     rows = []
@@ -224,7 +273,7 @@ def office_caps() -> str:
     caps = [
         f"{low} to {high} turns more than it has subgoals in tier {tier}" for tier, (low, high) in SPARE_TURNS.items()
     ]
-    return f"A task may take {', and '.join(caps)}."
+    return paragraph(f"A task may take {', '.join(caps[:-1])}, and {caps[-1]}.")
 
 
 def office_reserved() -> str:
@@ -239,15 +288,20 @@ def office_reserved() -> str:
 
 def office_flaws() -> str:
     """What demonstrations get wrong. Raises KeyError for a flaw that is not described here."""
-    return table(("flaw", "rate", "what happens"), [(code(f), f"{rate:.0%}", FLAWS[f]) for f, rate in RATES.items()])
+    rows = [(code(flaw), _rate(RATES, flaw), _rate(LONG_RATES, flaw), FLAWS[flaw]) for flaw in {**RATES, **LONG_RATES}]
+    return table(("flaw", "tiers 1 and 2", "tier 3", "what happens"), rows)
 
 
-def office_episode() -> str:
-    """One flawless episode as the model sees it, with the reward components of each step."""
-    task = example("compare_report", 2)
+def _rate(rates: dict[str, float], flaw: str) -> str:
+    return f"{rates[flaw]:.0%}" if flaw in rates else ""
+
+
+def office_episode(family: str, tier: int) -> str:
+    """One flawless episode as the model sees it."""
+    task = example(family, tier)
     env = OfficeEnvironment()
     lines = [f"task    {env.reset(task).text}"]
-    for _, text in solution(task.world["goal"]):
+    for _, text in solution(task):
         lines += ["", f"agent   {text}"]
         lines += [f"office  {line}" for line in env.step(text).observation.text.splitlines()]
     env.close()
@@ -264,11 +318,68 @@ def example(family: str, tier: int) -> Task:
 
 OFFICE: dict[str, Callable[[], str]] = {
     "tools": office_tools,
+    "tool sets": office_tool_sets,
     "families": office_families,
     "caps": office_caps,
     "reserved": office_reserved,
     "flaws": office_flaws,
-    "episode": office_episode,
+    "episode": lambda: office_episode("compare_report", 2),
+    "long episode": lambda: office_episode("one_more_number", 3),
+}
+
+
+# Support --------------------------------------------------------------------------------------------------------
+
+
+def support_tools() -> str:
+    """The tools with their arguments."""
+    env = SupportEnvironment()
+    rows = [(code(tool.name), _arguments(tool), tool.effect.value, tool.description) for tool in env.tools]
+    env.close()
+    return table(("tool", "arguments", "effect", "what the model is told"), rows)
+
+
+def support_families() -> str:
+    """Every family with an example."""
+    rows = []
+    for tier, families in SupportEnvironment.families.items():
+        for family in families:
+            task = support_example(family, tier)
+            topics = " / ".join(topic["say"] for topic in task.world["customer"]["topics"])
+            rows.append((str(tier), code(family), task.world["customer"]["persona"], topics, str(len(task.subgoals))))
+    return table(("tier", "family", "persona", "example of what the customer asks", "subgoals"), rows)
+
+
+def support_personas() -> str:
+    """Every persona. Raises KeyError for one that is not described here."""
+    rows = [(code(name), MANNERS[name].format(patience=persona.patience)) for name, persona in PERSONAS.items()]
+    return table(("persona", "how it behaves"), rows)
+
+
+def support_episode() -> str:
+    """One flawless episode as the model sees it."""
+    task, env = support_example("refused_then_done", 2), SupportEnvironment()
+    lines = [f"task   {env.reset(task).text}"]
+    for text in env.scripts(task)[0].texts:
+        lines += ["", f"agent  {text}"]
+        lines += [f"shop   {line}" for line in env.step(text).observation.text.splitlines()]
+    env.close()
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+def support_example(family: str, tier: int) -> Task:
+    """The example task of a family."""
+    env = SupportEnvironment()
+    task = env.generate(family, tier, random.Random(SEED), "train")
+    env.close()
+    return task
+
+
+SUPPORT: dict[str, Callable[[], str]] = {
+    "tools": support_tools,
+    "families": support_families,
+    "personas": support_personas,
+    "episode": support_episode,
 }
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     if recipe.rl.epochs > 1 or recipe.rl.kl_estimator != "k3":
         raise SystemExit("This file knows one pass and the estimator k3: leave rl.epochs and rl.kl_estimator alone.")
     policy = load_policy(recipe.policy.model)
-    env = make_env(recipe.env.name, tiers=recipe.env.tiers, rewards=recipe.rewards)
+    env = new_env(recipe)
     for step, loss in enumerate(imitate(recipe, policy, env), start=1):
         print(f"sft {step}: loss {loss:.4f}")
     collector = make_collector(recipe, policy)
@@ -189,11 +189,15 @@ def step(optimizer: Optimizers, policy: Policy, loss: Tensor, max_norm: float) -
 def make_collector(recipe: Recipe, policy: Policy) -> Collector:
     """What plays many episodes at once."""
     sampler = LocalSampler(policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens)
+    return Collector(sampler, lambda: new_env(recipe), policy.chat, recipe.rollout)
 
-    def new_env() -> Environment:
-        return make_env(recipe.env.name, tiers=recipe.env.tiers, rewards=recipe.rewards)
 
-    return Collector(sampler, new_env, policy.chat, recipe.rollout)
+def new_env(recipe: Recipe) -> Environment:
+    """The recipe's environment."""
+    section = recipe.env
+    return make_env(
+        section.name, tiers=section.tiers, rewards=recipe.rewards, families=section.families, tools=section.tools
+    )
 
 
 def success(recipe: Recipe, collector: Collector, env: Environment) -> float:

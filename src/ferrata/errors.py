@@ -11,6 +11,7 @@ FerrataError                 base of everything that we raise on purpose
 ├── JudgeFault               the judge failed: the episode is unscored
 ├── RolloutFault             too many rollouts failed: stop the run loudly
 ├── CheckpointError          a checkpoint could not be written or is torn
+├── AuditError               an action could not be logged, or a log was tampered with
 └── Interrupted              the person asked to stop; everything up to here is saved
 """
 
@@ -72,6 +73,10 @@ class RolloutFault(FerrataError):
 
 class CheckpointError(FerrataError):
     """A checkpoint could not be written, or what was found is not whole."""
+
+
+class AuditError(FerrataError):
+    """An action could not be written to the audit log, or a log does not hold together."""
 
 
 class Interrupted(FerrataError):

@@ -3,7 +3,8 @@
     Recipe
       env         which environment and tiers
       policy      which model to start from
-      rewards     weights of the reward components
+      rewards     weights of the reward components, and how they change by phase
+      judge       who says whether a task is done: the environment's rules, or a model
       rollout     budgets of an episode, and how many run at once
       sft         supervised stage on scripted demonstrations
       rl          reinforcement-learning stage
@@ -16,12 +17,16 @@ This module imports no torch, so that the command line answers at once.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 Positive = Annotated[int, Field(gt=0, le=10**12)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Bonus = Annotated[float, Field(ge=0.0)]
+Cost = Annotated[float, Field(le=0.0)]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 
 
 class Section(BaseModel):
@@ -30,13 +35,39 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
+def _for_every_tool(rates: Any) -> Any:
+    """One number stands for every tool."""
+    return {"*": rates} if isinstance(rates, int | float) else rates
+
+
+Rates = Annotated[dict[str, Share], BeforeValidator(_for_every_tool)]
+
+
+class FaultSection(Section):
+    """Injected faults of tools (SPEC ENV-8): the probability for one call, as one number or as {TOOL = number}."""
+
+    timeout: Rates = {}
+    """A call is lost; the next attempt may work."""
+    missing: Rates = {}
+    """What a reading tool looks for is not there for one to three turns."""
+    repeated: Rates = {}
+    """A call that was made before is answered by an error."""
+
+
 class EnvSection(Section):
     """Which world the agent practises in."""
 
     name: str = "office"
     """A registered environment, or `package.module:Class`."""
     tiers: Annotated[tuple[Annotated[int, Field(ge=1, le=3)], ...], Field(min_length=1)] = (1, 2)
-    """Task tiers; tasks are drawn evenly from all families of these tiers."""
+    """Task tiers; tasks are drawn evenly from the families of these tiers."""
+    families: tuple[str, ...] = ()
+    """Families of tasks to draw from; empty means all of the tiers. Names of other tiers are no mistake."""
+    tools: str = ""
+    """Tool set of a stage, in the office 'basic', 'standard' or 'full'; empty gives each task its own. Families that
+    need more tools are left out."""
+    faults: FaultSection = FaultSection()
+    """Faults in training; evaluation is without."""
 
 
 class PolicySection(Section):
@@ -48,31 +79,134 @@ class PolicySection(Section):
     """CPU threads for tensor work; 0 means all cores."""
 
 
+class RewardPhase(Section):
+    """Weights that hold from one RL update on (SPEC REW-3). What a phase leaves out is as in `rewards`."""
+
+    name: Label
+    """What the phase is called, e.g. 'efficiency'."""
+    from_update: Positive
+    """The first RL update of the phase; it lasts until the next one."""
+    success: float | None = None
+    """As `rewards.success`."""
+    failure: Cost | None = None
+    """As `rewards.failure`."""
+    process: Bonus | None = None
+    """As `rewards.process`."""
+    efficiency: Cost | None = None
+    """As `rewards.efficiency`."""
+    near_repeat: Cost | None = None
+    """As `rewards.near_repeat`."""
+    repeat: Cost | None = None
+    """As `rewards.repeat`."""
+    format: Cost | None = None
+    """As `rewards.format`."""
+    invalid: Cost | None = None
+    """As `rewards.invalid`."""
+    unfinished: Cost | None = None
+    """As `rewards.unfinished`."""
+    safety: Cost | None = None
+    """As `rewards.safety`."""
+    tool_cost: Cost | None = None
+    """As `rewards.tool_cost`."""
+
+
 class RewardSection(Section):
     """Reward per event, by component (SPEC REW-1)."""
 
     success: float = 5.0
     """Outcome when the judge says success."""
-    failure: float = -1.0
+    failure: Cost = -1.0
     """Outcome when the judge says failure."""
-    process: Annotated[float, Field(ge=0.0)] = 0.08
+    process: Bonus = 0.08
     """Each subgoal reached for the first time."""
-    efficiency: Annotated[float, Field(le=0.0)] = -0.01
+    efficiency: Cost = -0.01
     """Each step."""
-    near_repeat: Annotated[float, Field(le=0.0)] = -0.02
+    near_repeat: Cost = -0.02
     """The same tool for the third step running."""
-    repeat: Annotated[float, Field(le=0.0)] = -0.1
+    repeat: Cost = -0.1
     """The same action and arguments a second time in the episode."""
-    invalid: Annotated[float, Field(le=0.0)] = -0.2
-    """An action that is malformed or refused."""
-    unfinished: Annotated[float, Field(le=0.0)] = -1.5
+    format: Cost = -0.2
+    """A text that holds no well-formed action."""
+    invalid: Cost = -0.2
+    """A well-formed action that is refused: an unknown tool, wrong arguments, no permission."""
+    unfinished: Cost = -1.5
     """A budget cut the episode."""
-    safety: Annotated[float, Field(le=0.0)] = -10.0
+    safety: Cost = -10.0
     """A forbidden operation."""
-    tool_cost: Annotated[float, Field(le=0.0)] = -1.0
+    tool_cost: Cost = -1.0
     """Each unit of cost that a tool reports."""
     process_limit: Share = 0.2
     """Largest allowed share of all process reward of a task in `success` (SPEC REW-2)."""
+    phases: tuple[RewardPhase, ...] = ()
+    """Weights that change as training goes on, one `[[rewards.phases]]` table each, in order."""
+
+    def during(self, phase: RewardPhase) -> RewardSection:
+        """The weights of a phase."""
+        changed = phase.model_dump(exclude={"name", "from_update"}, exclude_none=True)
+        return self.model_copy(update={**changed, "phases": ()})
+
+    @model_validator(mode="after")
+    def _check_phases(self) -> Self:
+        """Every phase comes after the one before it, under a name of its own, and its weights make sense."""
+        for earlier, later in pairwise(self.phases):
+            if later.from_update <= earlier.from_update:
+                raise ValueError(
+                    f"Reward phase '{later.name}' begins at update {later.from_update}, not after phase "
+                    f"'{earlier.name}' at {earlier.from_update}: list the phases in the order in which they begin."
+                )
+        names = [phase.name for phase in self.phases]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Two reward phases have the same name: {', '.join(names)}.")
+        _check_weights(self, "")
+        for phase in self.phases:
+            _check_weights(self.during(phase), f" in phase '{phase.name}'")
+        return self
+
+
+def _check_weights(weights: RewardSection, where: str) -> None:
+    """Refuse weights under which doing worse pays better. Raises ValueError with both numbers."""
+    worse = {
+        "unfinished": "never submitting would pay more than an honest failure",
+        "safety": "a forbidden operation would pay more than an honest failure",
+    }
+    if weights.success <= 0:
+        raise ValueError(f"rewards.success = {weights.success}{where} must be greater than 0.")
+    for name, why in worse.items():
+        pay = getattr(weights, name)
+        if weights.failure < pay:
+            raise ValueError(
+                f"rewards.failure = {weights.failure}{where} must be at least rewards.{name} = {pay}: {why}."
+            )
+
+
+class JudgeSection(Section):
+    """Who says whether a task is done (SPEC REW-4)."""
+
+    kind: Literal["rules", "model"] = "rules"
+    """'rules' is the environment's own judge; 'model' asks a language model, whose verdict takes its place."""
+    endpoint: str = ""
+    """Base address of an OpenAI-compatible server, e.g. 'http://127.0.0.1:8000/v1'."""
+    model: str = ""
+    """Name of the model at that server."""
+    rubric: str = ""
+    """What counts as success, in words, beyond the task itself."""
+    api_key_env: str = ""
+    """Environment variable that holds the server's key; empty sends none."""
+    timeout: Annotated[float, Field(gt=0.0)] = 60.0
+    """Seconds for one answer."""
+    retries: Annotated[int, Field(ge=0, le=20)] = 4
+    """Further attempts after one that failed; then the episode is unscored."""
+    at_once: Positive = 8
+    """Most requests at the same time."""
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        """A model judge needs an address and a name."""
+        if self.kind == "model" and not self.endpoint.startswith(("http://", "https://")):
+            raise ValueError("judge.kind = 'model' needs judge.endpoint, for example 'http://127.0.0.1:8000/v1'.")
+        if self.kind == "model" and not self.model:
+            raise ValueError("judge.kind = 'model' needs judge.model, the model's name at that server.")
+        return self
 
 
 class RolloutSection(Section):
@@ -178,7 +312,7 @@ class EvaluationSection(Section):
     def _small_is_smaller(self) -> Self:
         """The tasks of the small evaluation are the first of the full one."""
         if self.tasks_small > self.tasks:
-            raise ValueError(f"tasks_small = {self.tasks_small} is more than tasks = {self.tasks}")
+            raise ValueError(f"tasks_small = {self.tasks_small} is more than tasks = {self.tasks}.")
         return self
 
 
@@ -191,12 +325,14 @@ class RunSection(Section):
     """Older checkpoints are deleted."""
     store_groups: Annotated[int, Field(ge=0)] = 2
     """Groups of training trajectories stored per update."""
+    audit: bool = True
+    """Log every action of training and evaluation in audit/, hash-chained (`ferrata verify-audit`)."""
 
 
 class Recipe(Section):
     """A whole run, resolved."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
+    name: Label
     """Names the run folder."""
     description: str = ""
     """One line for a person."""
@@ -207,6 +343,7 @@ class Recipe(Section):
     env: EnvSection = EnvSection()
     policy: PolicySection = PolicySection()
     rewards: RewardSection = RewardSection()
+    judge: JudgeSection = JudgeSection()
     rollout: RolloutSection = RolloutSection()
     sft: SftSection = SftSection()
     rl: RlSection = RlSection()

@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from ferrata.errors import RecipeError, UnknownNameError, nearest
-from ferrata.recipe import Recipe, Section
+from ferrata.recipe import Recipe, RewardPhase, Section
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -34,6 +34,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "string_type": "a text",
     "tuple_type": "a list",
+    "dict_type": "a number, or a table of numbers",
     "greater_than": "a number greater than {gt:g}",
     "greater_than_equal": "a number of at least {ge:g}",
     "less_than": "a number less than {lt:g}",
@@ -71,35 +72,24 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 def dump_recipe(recipe: Recipe) -> str:
     """The recipe as TOML: every key, its value, and its meaning as a comment. `load_recipe` reads it back."""
-    sections = [name for name in Recipe.model_fields if isinstance(getattr(recipe, name), Section)]
-    lines = _dump_keys(recipe, [name for name in Recipe.model_fields if name not in sections])
-    for name in sections:
-        section = getattr(recipe, name)
-        lines += ["", f"[{name}]", *_dump_keys(section, list(type(section).model_fields))]
-    return "\n".join(lines) + "\n"
+    return "\n".join(_dump_section(recipe, "")) + "\n"
 
 
-def flatten(recipe: Recipe) -> dict[str, Any]:
+def flatten(section: Section, prefix: str = "") -> dict[str, Any]:
     """Every dotted key with its value."""
     flat: dict[str, Any] = {}
-    for name in Recipe.model_fields:
-        value = getattr(recipe, name)
-        if isinstance(value, Section):
-            flat |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields}
-        else:
-            flat[name] = value
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Section) else {f"{prefix}{name}": value}
     return flat
 
 
-def known_keys() -> dict[str, FieldInfo]:
+def known_keys(section: type[Section] = Recipe, prefix: str = "") -> dict[str, FieldInfo]:
     """Every key that a recipe can hold, dotted, with its field."""
     keys: dict[str, FieldInfo] = {}
-    for name, field in Recipe.model_fields.items():
-        section = _section(field)
-        if section is None:
-            keys[name] = field
-        else:
-            keys |= {f"{name}.{inner}": inner_field for inner, inner_field in section.model_fields.items()}
+    for name, field in section.model_fields.items():
+        inner = _section(field)
+        keys |= known_keys(inner, f"{prefix}{name}.") if inner else {f"{prefix}{name}": field}
     return keys
 
 
@@ -167,26 +157,31 @@ def _value(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _leaves(content: dict[str, Any]) -> Iterator[str]:
+def _leaves(content: dict[str, Any], section: type[Section] = Recipe, prefix: str = "") -> Iterator[str]:
     """Every dotted key that a recipe file sets. Sections are opened, values are not."""
     for name, value in content.items():
-        if isinstance(value, dict) and value:
+        field = section.model_fields.get(name)
+        inner = _section(field) if field else None
+        if inner and isinstance(value, dict):
+            yield from _leaves(value, inner, f"{prefix}{name}.")
+        elif not prefix and isinstance(value, dict) and value:
             yield from (f"{name}.{key}" for key in value)
-        elif value != {} or name not in Recipe.model_fields:
-            yield name
+        else:
+            yield f"{prefix}{name}"
 
 
 def _refuse_unknown(key: str) -> None:
     known = known_keys()
     if key in known:
         return
-    sections = sorted({name.partition(".")[0] for name in known if "." in name})
+    sections = sorted({name.rpartition(".")[0] for name in known if "." in name})
     if key in sections:
         example = next(name for name in known if name.startswith(f"{key}."))
         raise RecipeError(f"'{key}' is a section: set a key inside it, for example '{example}'.")
     hint = nearest(key, known)
     if not hint.startswith("Did you mean"):
-        hint = f"Known sections: {', '.join(sections)}; --dry-run prints every key."
+        outer = (name for name in sections if "." not in name)
+        hint = f"Known sections: {', '.join(outer)}; --dry-run prints every key."
     raise RecipeError(f"Unknown key '{key}'. {hint}")
 
 
@@ -208,6 +203,10 @@ def _sentence(fault: ErrorDetails) -> str:
     key = ".".join(str(part) for part in fault["loc"])
     if fault["type"] == "missing":
         return f"Key '{key}' is missing."
+    if fault["type"] == "extra_forbidden":
+        return f"Unknown key '{key}'. {nearest(str(fault['loc'][-1]), RewardPhase.model_fields)}"
+    if fault["type"] == "value_error":
+        return str(fault["ctx"]["error"])
     if not key:
         return "A value in the recipe is too large, too deeply nested, or not valid text."
     expected = _EXPECTED.get(fault["type"])
@@ -224,9 +223,15 @@ def _shortened(text: str, limit: int = 60) -> str:
 # Writing ----------------------------------------------------------------------------------------------------
 
 
-def _dump_keys(section: Section, names: Sequence[str]) -> list[str]:
-    fields = type(section).model_fields
-    return [_dump_key(name, getattr(section, name), fields[name].description) for name in names]
+def _dump_section(section: Section, prefix: str) -> list[str]:
+    """The section's own keys, then every section inside it under its heading."""
+    values = {name: getattr(section, name) for name in type(section).model_fields}
+    meanings = {name: field.description for name, field in type(section).model_fields.items()}
+    lines = [_dump_key(name, value, meanings[name]) for name, value in values.items() if not isinstance(value, Section)]
+    for name, value in values.items():
+        if isinstance(value, Section):
+            lines += ["", f"[{prefix}{name}]", *_dump_section(value, f"{prefix}{name}.")]
+    return lines
 
 
 def _dump_key(name: str, value: Any, meaning: str | None) -> str:
@@ -235,7 +240,9 @@ def _dump_key(name: str, value: Any, meaning: str | None) -> str:
 
 
 def _toml(value: Any) -> str:
-    """One value as TOML."""
+    """One value as TOML; what is None has no place in it."""
+    if isinstance(value, Section):
+        value = value.model_dump(exclude_none=True)
     if isinstance(value, str):
         # JSON's escapes are TOML's, but for the one control character that JSON lets stand.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,5 +1,6 @@
 """Frozen records that travel between the parts of Ferrata.
 
+    Permissions  which tools, paths, tables and recipients a task may touch
     Task         what is asked, with everything an environment needs to set it up
     Action       one parsed tool call
     Event        one fact that an environment reports; rewards are computed from events alone
@@ -65,6 +66,8 @@ class EventKind(enum.StrEnum):
     """The same action with the same arguments a second time in the episode."""
     TOOL_ERROR = "tool_error"
     """A well-formed call that the tool could not carry out (no such file); `name` is the tool."""
+    TOOL_FAULT = "tool_fault"
+    """An injected fault kept a tool from answering; `name` is the kind of fault. Not the agent's failure."""
     TOOL_COST = "tool_cost"
     """Using a tool costs; `amount` is how much."""
     FORBIDDEN = "forbidden"
@@ -85,6 +88,27 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which subgoal, which fault, which operation."""
     amount: float = 1.0
     """How much of it, in the kind's own unit."""
+
+
+class Permissions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one task may touch (SPEC SAFE-1). None means: everything that the environment offers; () means nothing.
+
+    Globs: `*` stands for anything within one part of a path, `**` for any number of parts, `?` for one character.
+    """
+
+    read: tuple[str, ...] | None = None
+    """Globs of the paths that may be read."""
+    write: tuple[str, ...] | None = None
+    """Globs of the paths that may be written."""
+    tables: tuple[str, ...] | None = None
+    """Globs of the database tables that may be read."""
+    recipients: tuple[str, ...] | None = None
+    """Globs of the addresses that may be written to."""
+    tools: tuple[str, ...] | None = None
+    """Globs of the tools that may be called, among those that the task shows (`Task.tools`)."""
+    forbidden: tuple[str, ...] = ()
+    """Attempts that end the episode (SPEC SAFE-4). A kind, e.g. `write` or `escape`, covers every refusal of
+    that kind; `kind:glob`, e.g. `recipient:*@press.test`, covers what matches, permitted above or not."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -110,6 +134,8 @@ class Task(msgspec.Struct, frozen=True):
     """Names of the tools this task may use; empty means all of the environment's."""
     key_steps: tuple[str, ...] = ()
     """Subgoals that alone earn process reward; empty means all of them."""
+    permissions: Permissions | None = None
+    """What the task may touch; None means everything that the environment offers."""
 
     @property
     def fingerprint(self) -> str:
@@ -207,6 +233,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     """Seed of the episode's own sampling stream."""
     temperature: float = 1.0
     """0.0 means greedy."""
+    reward_version: str = ""
+    """Content hash of the weights that scored it, and '+' with the judge's where a model judged; empty: unknown."""
 
     @property
     def components(self) -> dict[str, float]:

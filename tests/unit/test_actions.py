@@ -30,6 +30,8 @@ TOOLS = {tool.name: tool for tool in tools_of(Desk)}
         call("open_drawer", number=3.0),
         "I think so. " + call("open_drawer", number=3),
         "First {curly} thoughts, then " + call("open_drawer", number=3) + " and a word after it",
+        'It says {"number": 4 and no more}; now ' + call("open_drawer", number=3),
+        "Braces { alone { are thoughts: " + call("open_drawer", number=3),
         "```json\n" + json.dumps({"arguments": {"number": 3}, "action": "open_drawer"}, indent=2) + "\n```",
     ],
 )
@@ -45,6 +47,9 @@ def test_the_action_is_found_wherever_it_stands(text: str) -> None:
         ("", Fault.NO_JSON, "no JSON"),
         ("just words", Fault.NO_JSON, "no JSON"),
         ('{"action": "open_drawer", "arguments": {"number": 3}', Fault.MALFORMED_JSON, "at character"),
+        ('{"plan": ' + call("open_drawer", number=3), Fault.MALFORMED_JSON, "at character"),
+        ('{"plan": [' + call("open_drawer", number=3) + "}", Fault.MALFORMED_JSON, "at character"),
+        ("{" + call("open_drawer", number=3) + "}", Fault.MALFORMED_JSON, "at character"),
         ('{"number": 3}', Fault.NO_ACTION, "no 'action'"),
         (call("open_drawer", number=3) + call("burn", name="x"), Fault.TWO_ACTIONS, "one action"),
         (call("open_draw", number=3), Fault.UNKNOWN_TOOL, "Did you mean 'open_drawer'?"),

@@ -147,7 +147,16 @@ def test_the_checks_are_these(locker: Path) -> None:
     result = CliRunner().invoke(app, ["check-env", "locker:Locker"])
     assert result.exit_code == 0, result.output
     report = check_environment(make_env("locker:Locker"), tasks_each=2)
-    assert [row[0] for row in rows("environments.md", "check")] == [check.name for check in report.checks]
+    assert [row[0] for row in rows("your-own-environment.md", "check")] == [check.name for check in report.checks]
+
+
+def test_the_contract_can_be_tested_as_it_says(locker: Path) -> None:
+    scope: dict[str, Any] = {}
+    for snippet in blocks(DOCS / "your-own-environment.md", "python"):
+        exec(compile(snippet, "your-own-environment.md", "exec"), scope)
+    contract = scope["TestLocker"]()
+    contract.test_proof()
+    contract.test_dominance()
 
 
 def test_events_and_their_components_are_these() -> None:

@@ -135,6 +135,7 @@ class PlayedByHand:
 
     def __init__(self, example: Trajectory) -> None:
         self.example = example
+        self.judge = None
         self.calls: list[tuple[object, ...]] = []
 
     def collect(
@@ -159,6 +160,14 @@ def test_evaluate_plays_fixed_tasks_evenly_and_greedily(make_trajectory: MakeTra
     assert {one.task.split for one in trajectories} == {"eval"}
     evaluate(collector, env, tasks=30, seed=5)
     assert collector.calls[0] == collector.calls[1]
+
+
+def test_evaluate_plays_the_tasks_that_it_is_given(make_trajectory: MakeTrajectory) -> None:
+    env, collector = Prices(tiers=(1, 2)), PlayedByHand(make_trajectory(0, True))
+    given = env.tasks("eval", 9, seed=1)[3:5]
+    result, trajectories = evaluate(collector, env, tasks=given)
+    assert [one.task for one in trajectories] == given
+    assert (result.n, result.versions["tasks"]) == (2, task_set_version(given))
 
 
 def test_evaluate_notes_what_was_measured(make_trajectory: MakeTrajectory) -> None:

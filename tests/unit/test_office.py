@@ -108,11 +108,30 @@ def test_a_mail_after_its_deadline_is_late(office: OfficeEnvironment) -> None:
     assert succeeded(in_time)
 
 
-def test_a_message_to_a_stranger_spoils_the_task(office: OfficeEnvironment) -> None:
+def test_a_message_to_somebody_else_spoils_the_task(office: OfficeEnvironment) -> None:
     task = task_of(office, "report")
     *before, submit = office.scripts(task)[0].texts
-    stray = call("send_message", to="Belvan@elsewhere.test", subject="x", body="x", confirm=True)
+    stray = call("send_message", to="Somebody@office.test", subject="x", body="x", confirm=True)
     assert not succeeded(play(office, task, [*before, stray, submit]))
+
+
+@pytest.mark.parametrize("family", ["report", "mail_note"])
+def test_mail_to_an_outsider_is_refused_and_not_sent(office: OfficeEnvironment, family: str) -> None:
+    task = task_of(office, family)
+    *before, submit = office.scripts(task)[0].texts
+    stray = call("send_message", to="Belvan@elsewhere.test", subject="x", body="x", confirm=True)
+    results = play(office, task, [*before, stray, submit])
+    assert "refused" in events_of(results, EventKind.INVALID)
+    assert "not among the recipients" in results[len(before)].observation.text
+    assert succeeded(results)
+
+
+def test_an_address_is_the_same_in_any_case_of_letters(office: OfficeEnvironment) -> None:
+    task = task_of(office, "mail_note")
+    to = task.world["goal"]["message"]["to"]
+    texts = [text.replace(to, to.upper()) for text in office.scripts(task)[0].texts]
+    assert any(to.upper() in text for text in texts)
+    assert succeeded(play(office, task, texts))
 
 
 def test_listing_everything_is_no_answer(office: OfficeEnvironment) -> None:
@@ -145,8 +164,8 @@ def test_guessing_without_looking_fails(office: OfficeEnvironment) -> None:
         (call("query_database", sql="INSERT INTO items VALUES (1)"), "error: only SELECT"),
         (call("query_database", sql="ATTACH 'x.db' AS x"), "error: only SELECT"),
         (call("query_database", sql="PRAGMA table_info(items)"), "error: only SELECT"),
-        (call("query_database", sql="SELECT * FROM sqlite_master"), "error: only SELECT"),
-        (call("query_database", sql="SELECT load_extension('x')"), "error: only SELECT"),
+        (call("query_database", sql="SELECT * FROM sqlite_master"), "error: 'sqlite_master' is not a table"),
+        (call("query_database", sql="SELECT load_extension('x')"), "error: the function load_extension is not"),
         (call("query_database", sql="SELECT 1; SELECT 2"), "error: SQL:"),
         (call("query_database", sql="SELECT price FROM nowhere"), "error: SQL: no such table"),
         (call("query_database", sql=""), "error: only SELECT"),

@@ -54,8 +54,10 @@ def test_dump_reads_back_as_the_same_recipe_and_explains_its_keys(tmp_path: Path
 
 def test_the_dump_holds_every_key() -> None:
     content = tomllib.loads(dump_recipe(load_recipe("office-smoke")))
+    faults = {f"env.faults.{key}" for key in content["env"].pop("faults")}
     dumped = {f"{key}.{inner}" for key, value in content.items() if isinstance(value, dict) for inner in value}
-    assert dumped | {key for key, value in content.items() if not isinstance(value, dict)} == set(known_keys())
+    plain = {key for key, value in content.items() if not isinstance(value, dict)}
+    assert faults | dumped | plain == set(known_keys())
     assert set(flatten(load_recipe("office-smoke"))) == set(known_keys())
 
 
@@ -87,7 +89,7 @@ def test_wrong_overrides_are_refused_in_one_sentence(override: str, sentence: st
 
 
 def test_a_name_with_nothing_near_lists_the_sections() -> None:
-    with pytest.raises(RecipeError, match="Known sections: env, evaluation, policy"):
+    with pytest.raises(RecipeError, match="Known sections: env, evaluation, judge, policy"):
         load_recipe("office-smoke", ["zzz=1"])
 
 

@@ -1,38 +1,53 @@
-"""`ferrata check-env`: the contract of an environment, as a table."""
+"""`ferrata check-env`: the contract of an environment, as a table and as JSON."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ferrata.envs.checker import Report, check_environment
+from ferrata.cli import json_file
+from ferrata.envs.checker import Check, Report, check_environment
 from ferrata.rewards import RewardSpec
-from ferrata.rollout.worlds import find_environment
+from ferrata.rollout.worlds import find_environment, make_env
+
+_SIGNS = {True: Text("ok", "green"), False: Text("BROKEN", "bold red"), None: Text("-", "dim")}
 
 
-def check(name: str) -> bool:
-    """Check every tier of an environment, print the table, and say whether all checks passed."""
-    kind = find_environment(name)
-    spec = RewardSpec()
-    env = kind(tiers=tuple(sorted(kind.families)), score=spec)
+def check(name: str, tiers: Sequence[int], tasks: int, fuzzed: int, json: Path | None) -> bool:
+    """Check an environment, print the table, and say whether no check found a fault. No `tiers` means all."""
+    if json is not None:
+        json_file.refuse_unwritable(json)
+    env = make_env(name, tiers=tiers or tuple(find_environment(name).families))
     try:
-        report = check_environment(env, dominance=spec.check_dominance)
+        report = check_environment(env, tasks, RewardSpec().check_dominance, fuzzed=fuzzed)
     finally:
         env.close()
     show(Console(), report)
+    if json is not None:
+        json_file.write(json, {"environment": report.environment, "ok": report.ok, "checks": report.checks})
     return report.ok
 
 
 def show(console: Console, report: Report) -> None:
-    """Print the checks, one a row, and the verdict."""
+    """Print the checks, one a row, what to do about each fault, and the verdict."""
     table = Table(title=Text(f"Environment '{report.environment}'"), title_justify="left")
     table.add_column("check", no_wrap=True)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     table.add_column("what was seen")
     for row in report.checks:
-        table.add_row(row.name, Text("ok", "green") if row.ok else Text("BROKEN", "bold red"), Text(row.detail))
+        table.add_row(row.name, _SIGNS[row.ok], _told(row))
     console.print(table)
-    broken = sum(not row.ok for row in report.checks)
-    verdict = "Every check passed." if report.ok else f"{broken} of {len(report.checks)} checks failed."
-    console.print(verdict, style="green" if report.ok else "bold red")
+    broken, made = len(report.broken), sum(row.ok is not None for row in report.checks)
+    if report.ok:
+        console.print(f"Every check passed ({made} of {len(report.checks)} made).", style="green", highlight=False)
+    else:
+        console.print(f"{broken} of {made} checks failed.", style="bold red", highlight=False)
+
+
+def _told(row: Check) -> Text:
+    told = Text(row.detail, "dim" if row.ok is None else "")
+    return told.append(f"\n{row.advice}", "bold") if row.advice else told

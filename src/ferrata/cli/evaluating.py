@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from ferrata.cli import json_file
 from ferrata.cli.live import Terminal, percent
 from ferrata.envs.base import Environment
 from ferrata.errors import UsageError
@@ -21,6 +20,8 @@ from ferrata.evaluation.evaluate import evaluate as evaluate_policy
 from ferrata.evaluation.results import EvaluationResult, Rate
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
+from ferrata.records import Task
+from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
 from ferrata.rollout.worlds import find_environment, make_env
 from ferrata.runs import RunFolder
@@ -39,20 +40,23 @@ class Request:
     tiers: tuple[int, ...]
     """Empty: those of the run in its own environment, all of any other."""
     tasks: int
+    """How many to draw."""
     seed: int
     """Of the tasks."""
     sampled: bool
     """At the recipe's temperature instead of greedily."""
+    written: bool = False
+    """The environment's hand-written tasks of these tiers, all of them, instead of drawn ones."""
 
 
-def evaluate(request: Request, json_file: Path | None) -> None:
-    """Measure and print; `json_file` also gets the whole result. Raises UsageError for what cannot be measured."""
-    if json_file is not None and not _writable(json_file):
-        raise UsageError(f"The result cannot be written to {json_file}.")  # said now, not after the work
+def evaluate(request: Request, json: Path | None) -> None:
+    """Measure and print; `json` also gets the whole result. Raises UsageError for what cannot be measured."""
+    if json is not None:
+        json_file.refuse_unwritable(json)
     result = measure(request)
     Terminal().print(show(result))
-    if json_file is not None:
-        _write(json_file, msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
+    if json is not None:
+        json_file.write(json, result)
 
 
 def measure(request: Request) -> EvaluationResult:
@@ -61,24 +65,33 @@ def measure(request: Request) -> EvaluationResult:
     make = _worlds(request, recipe)
     env = make()
     temperature = recipe.rollout.temperature if request.sampled else 0.0
-    with _collector(folder, request, recipe, make) as collector, _progress(request.tasks) as progress:
-        result, _ = evaluate_policy(
-            collector, env, tasks=request.tasks, seed=request.seed, temperature=temperature, progress=progress
-        )
-    env.close()
+    with closing(env):
+        tasks = written_tasks(env) if request.written else request.tasks
+        with _collector(folder, request, recipe, make) as collector, _progress() as progress:
+            result, _ = evaluate_policy(
+                collector, env, tasks=tasks, seed=request.seed, temperature=temperature, progress=progress
+            )
     return result
 
 
-def _writable(file: Path) -> bool:
-    return not file.is_dir() and os.access(file if file.exists() else file.parent, os.W_OK)
+def written_tasks(env: Environment) -> list[Task]:
+    """The hand-written tasks of an environment's tiers. Raises UsageError when there are none."""
+    tasks = [task for task in env.written_tasks() if task.tier in env.tiers]
+    if not tasks:
+        raise UsageError(f"Environment '{env.name}' has no hand-written tasks of tiers {list(env.tiers)}.")
+    return tasks
 
 
 def _worlds(request: Request, recipe: Recipe) -> Callable[[], Environment]:
-    """What makes the environments that were asked for."""
+    """What makes the environments that were asked for; a run's own has its families and tools, where they apply."""
     name = request.env or recipe.env.name
-    own = recipe.env.tiers if name == recipe.env.name and is_run(Path(request.policy)) else ()
-    tiers = request.tiers or own or tuple(find_environment(name).families)
-    return lambda: make_env(name, tiers=tiers, rewards=recipe.rewards)
+    offered = find_environment(name).families
+    own = name == recipe.env.name and is_run(Path(request.policy))
+    tiers = request.tiers or (recipe.env.tiers if own else ()) or tuple(offered)
+    known = {family for tier in tiers for family in offered.get(tier, ())}
+    families = tuple(family for family in recipe.env.families if own and family in known)
+    tools = recipe.env.tools if own else ""
+    return lambda: make_env(name, tiers=tiers, rewards=recipe.rewards, families=families, tools=tools)
 
 
 def _source(policy: str) -> tuple[Recipe, str]:
@@ -97,19 +110,25 @@ def _source(policy: str) -> tuple[Recipe, str]:
 @contextmanager
 def _collector(folder: str, request: Request, recipe: Recipe, make: Callable[[], Environment]) -> Iterator[Collector]:
     policy = load_policy(folder)
-    at_once = min(recipe.rollout.episodes_at_once, request.tasks)
-    collector = Collector(LocalSampler(policy, at_once, recipe.rollout.max_tokens), make, policy.chat, recipe.rollout)
+    at_once = (
+        recipe.rollout.episodes_at_once if request.written else min(recipe.rollout.episodes_at_once, request.tasks)
+    )
+    sampler = LocalSampler(policy, at_once, recipe.rollout.max_tokens)
+    judge = make_judge(recipe.judge, Path(request.policy) / VERDICTS if is_run(Path(request.policy)) else None)
+    collector = Collector(sampler, make, policy.chat, recipe.rollout, judge)
     try:
         yield collector
     finally:
         collector.close()
+        if judge is not None:
+            judge.close()
 
 
 @contextmanager
-def _progress(tasks: int) -> Iterator[Callable[[int, int], None]]:
+def _progress() -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr that goes away in the end."""
     with Progress(console=Terminal(stderr=True), transient=True) as bar:
-        shown = bar.add_task(f"Evaluating on {tasks} unseen tasks", total=tasks)
+        shown = bar.add_task("Evaluating on unseen tasks", total=None)
         yield lambda over, asked: bar.update(shown, completed=over, total=asked)
 
 
@@ -144,10 +163,3 @@ def _lines(result: EvaluationResult) -> list[str]:
 
 def _rate(rate: Rate) -> tuple[str, str, str]:
     return percent(rate.share), f"[{100 * rate.low:.0f}, {100 * rate.high:.0f}]", str(rate.n)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"The result cannot be written to {path}: {error.strerror or error}.") from error

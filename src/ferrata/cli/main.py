@@ -55,12 +55,15 @@ def evaluate(
     sampled: Annotated[
         bool, typer.Option("--sampled", help="Sample as in training instead of choosing greedily.")
     ] = False,
+    written: Annotated[
+        bool, typer.Option("--written", help="Play the environment's hand-written tasks, all of them, instead.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the whole result to this file.")] = None,
 ) -> None:
     """Measure success on unseen tasks, with intervals."""
     from ferrata.cli import evaluating
 
-    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled), json)
+    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled, written), json)
 
 
 @app.command()
@@ -91,11 +94,58 @@ def report(run: Run) -> None:
 @app.command(name="check-env")
 def check_env(
     name: Annotated[str, typer.Argument(metavar="NAME_OR_CLASS", help="An environment's name, or module:Class.")],
+    tier: Annotated[list[int] | None, typer.Option(help="Task tier; may repeat [default: all].")] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split; at least one a family.")] = 30,
+    fuzz: Annotated[int, typer.Option(min=0, help="How many wild texts are tried.")] = 2000,
+    json: Annotated[Path | None, typer.Option(help="Also write the checks to this file.")] = None,
 ) -> None:
-    """Check an environment's contract: judge, splits, budgets, hostile input."""
+    """Check an environment's contract: judge, splits, snapshots, budgets, hostile input."""
     from ferrata.cli import checking
 
-    if not checking.check(name):
+    if not checking.check(name, tier or (), tasks, fuzz, json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the environment [default: the folder's name].", show_default=False)
+    ] = None,
+) -> None:
+    """Write a small environment project to start from: a world, its tests, a recipe."""
+    from ferrata.cli import starting
+
+    starting.start(folder, name)
+
+
+@app.command(name="verify-audit")
+def verify_audit(
+    run: Run,
+    seal: Annotated[
+        str | None, typer.Option(help="A seal that was printed before: nothing of it may be gone.", show_default=False)
+    ] = None,
+) -> None:
+    """Check the audit log of a run: every link of every chain, and that nothing was removed."""
+    from ferrata.cli import auditing
+
+    if not auditing.check_audit(run, seal):
+        raise typer.Exit(1)
+
+
+@app.command(name="audit-rewards")
+def audit_rewards(
+    name: Annotated[str, typer.Argument(metavar="NAME_OR_CLASS", help="An environment's name, or module:Class.")],
+    recipe: Annotated[
+        str | None, typer.Option(help="Audit this recipe's rewards, phases and tiers [default: all tiers].")
+    ] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="How many tasks of each tier.")] = 60,
+    json: Annotated[Path | None, typer.Option(help="Also write the whole audit to this file.")] = None,
+) -> None:
+    """Let exploiters play an environment, and say whether any earns more than honest work."""
+    from ferrata.cli import auditing_rewards
+
+    if not auditing_rewards.audit(name, recipe, tasks, json):
         raise typer.Exit(1)
 
 

@@ -1,13 +1,18 @@
 """Environments: the base class, its tools, and the worlds that ship with Ferrata.
 
-base        Environment: parse, check, act, report events
+base        Environment: parse, check, act, report events; snapshot, restore, fork, rollback
 actions     from a model's raw text to one checked action
 tools       a method becomes a tool with a JSON schema
 scripts     scripted episodes that prove a judge right
 observe     short and private observations
+permissions what a task may touch
+faults      seeded faults of tools
+snapshot    the whole state of an episode
+audit       every action in a hash-chained log
 workspace   real files, `database` real SQLite, `mailbox` real RFC 5322 messages
 checker     the contract that every environment must fulfil
 office/     files, a database, documents and mail
+support/    a shop, its policies, and a customer who talks back
 """
 
 from ferrata.envs.base import Environment

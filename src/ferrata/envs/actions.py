@@ -2,7 +2,7 @@
 
 Tolerant about where the JSON object stands (thinking may come before it, anything but a second action after
 it); strict about its form: one object with exactly `action` and `arguments`, no duplicate keys, no NaN, and
-arguments that fit the tool's schema.
+arguments that fit the tool's schema. What stands inside a broken object is not executed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import enum
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -25,6 +26,10 @@ MAX_CHARACTERS = 100_000
 """Longer texts are refused unread."""
 MAX_OBJECTS = 64
 """How many opening braces are tried before giving up."""
+
+
+_OBJECT = re.compile(r"""\{\s*["'{]""")
+_BRACE = re.compile(r"[{}]")
 
 
 class Fault(enum.StrEnum):
@@ -85,14 +90,22 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def parse(text: str, tools: Mapping[str, Tool]) -> Action | Malformed:
-    """Find, read and check the action in `text`. Never raises, whatever the text."""
+def parse(text: str, tools: Mapping[str, Tool], offered: Collection[str] | None = None) -> Action | Malformed:
+    """Find, read and check the action in `text`. Never raises, whatever the text.
+
+    Args:
+        text: what the model said.
+        tools: every tool that the environment has.
+        offered: names that an answer to an unknown one may suggest; all of `tools` when None.
+    """
     if len(text) > MAX_CHARACTERS:
         return Malformed(Fault.TOO_LONG, f"the text has {len(text)} characters, at most {MAX_CHARACTERS} are read")
     found = _find(text)
     if isinstance(found, Malformed):
         return found
-    return _check(found, tools)
+    if not _plain(text) and not _encodable(found):
+        return Malformed(Fault.BAD_ARGUMENTS, "the action holds characters that are not valid Unicode")
+    return _check(found, tools, tools if offered is None else offered)
 
 
 def _find(text: str) -> dict[str, Any] | Malformed:
@@ -108,7 +121,7 @@ def _find(text: str) -> dict[str, Any] | Malformed:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
             fault = fault or Malformed(Fault.MALFORMED_JSON, f"malformed JSON: {_reason(error)}")
-            end = start + 1
+            end = end_of_broken(text, start)
         else:
             objects += 1
             if "action" in value:
@@ -125,31 +138,44 @@ def _find(text: str) -> dict[str, Any] | Malformed:
     return Malformed(Fault.NO_JSON, "no JSON action found")
 
 
+def end_of_broken(text: str, start: int) -> int:
+    """Where to look for an action after the broken object at `start`: behind it, never inside.
+
+    A brace without a quote or another brace behind it begins no object, so that thoughts may hold braces.
+    """
+    if not _OBJECT.match(text, start):
+        return start + 1
+    depth = 0
+    for found in _BRACE.finditer(text, start):
+        depth += 1 if found[0] == "{" else -1
+        if depth == 0:
+            return found.end()
+    return len(text)
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]
 
 
-def _check(found: dict[str, Any], tools: Mapping[str, Tool]) -> Action | Malformed:
+def _check(found: dict[str, Any], tools: Mapping[str, Tool], offered: Collection[str]) -> Action | Malformed:
     """Check the object's form, the tool's name, the arguments and the confirmation."""
     name, arguments = found.get("action"), found.get("arguments", {})
     surplus = set(found) - {"action", "arguments"}
     if surplus:
         return Malformed(Fault.BAD_ARGUMENTS, f"unknown key {_quote(min(surplus))} beside 'action' and 'arguments'")
     if not isinstance(name, str) or name not in tools:
-        hint = nearest(name, tools) if isinstance(name, str) and len(name) < 100 else nearest("", tools)
+        hint = nearest(name, offered) if isinstance(name, str) and len(name) < 100 else nearest("", offered)
         return Malformed(Fault.UNKNOWN_TOOL, f"unknown action {_quote(name)}. {hint}")
     if not isinstance(arguments, dict):
         return Malformed(Fault.BAD_ARGUMENTS, "'arguments' must be an object")
-    if not _encodable(arguments):
-        return Malformed(Fault.BAD_ARGUMENTS, "the arguments hold characters that are not valid Unicode")
     return _check_arguments(tools[name], arguments)
 
 
 def _check_arguments(tool: Tool, arguments: dict[str, Any]) -> Action | Malformed:
     try:
-        wrong = best_match(tool.validator.iter_errors(arguments))
+        wrong = None if tool.fits(arguments) else best_match(tool.validator.iter_errors(arguments))
     except RecursionError:
         return Malformed(Fault.BAD_ARGUMENTS, f"{tool.name}: the arguments are nested too deeply")
     if wrong:
@@ -184,10 +210,15 @@ def _quote(value: object) -> str:
     return f"'{text[:40]}'"
 
 
-def _encodable(arguments: dict[str, Any]) -> bool:
+def _plain(text: str) -> bool:
+    """True when no string in `text` can hold a lone surrogate; most texts are so."""
+    return text.isascii() and "\\u" not in text
+
+
+def _encodable(found: dict[str, Any]) -> bool:
     """False when a string holds a lone surrogate, which no file and no message can carry."""
     try:
-        json.dumps(arguments, ensure_ascii=False).encode()
+        json.dumps(found, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError):
         return False
     return True

@@ -2,26 +2,35 @@
 
 A subclass says which `families` of tasks it has, generates tasks, sets up a task's world in `begin`, offers
 methods marked `@tool`, and proves its judge with `scripts`. This base class does the rest of every step:
-parse and check the action, count repetition, call the tool, collect events, keep budgets, score.
+parse and check the action, ask for permission, inject faults, count repetition, call the tool, collect events, keep
+budgets, score, write the audit log. And it takes snapshots, restores, forks and rolls back what `save_world` saves.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any, ClassVar
 
 import msgspec
 
 from ferrata.envs.actions import Fault, Malformed, parse
+from ferrata.envs.audit import AuditLog, digest, outcome_of
+from ferrata.envs.faults import FaultRates, FaultState, ToolFault
 from ferrata.envs.observe import observation_text
+from ferrata.envs.permissions import Guard
+from ferrata.envs.repetition import NO_CALL, repetition
 from ferrata.envs.scripts import Script
+from ferrata.envs.selection import Pair, draw_tasks, select
+from ferrata.envs.snapshot import Snapshot, encode_world, plain_world
 from ferrata.envs.tools import Refused, Tool, ToolError, tools_of
-from ferrata.errors import TaskError, UsageError
+from ferrata.errors import TaskError, UnknownNameError, UsageError
 from ferrata.records import Action, Event, EventKind, Observation, StepResult, StopReason, Task
 from ferrata.seeds import stream
 
+VERDICTS = (EventKind.SUCCESS, EventKind.FAILURE, EventKind.FORBIDDEN)
 Scorer = Callable[[Sequence[Event]], dict[str, float]]
 """From the events of one step to named reward components."""
 
@@ -37,20 +46,57 @@ class Environment:
     """Tier -> names of its task families."""
     own_domains: ClassVar[tuple[str, ...]] = ()
     """Mail domains whose addresses are not masked in observations."""
+    tool_sets: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Stage of the curriculum -> its tools; `choose` takes one of them (SPEC ENV-10)."""
+    needs: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Family -> the tools without which it cannot be done; other families do with any."""
 
-    def __init__(self, tiers: Sequence[int] = (1,), score: Scorer | None = None) -> None:
+    undo_turns: int = 0
+    """How many of the last turns `rollback` can take back; each costs one `save_world` a step."""
+
+    def __init__(
+        self,
+        tiers: Sequence[int] = (1,),
+        score: Scorer | None = None,
+        *,
+        faults: FaultRates | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        before = frozenset(vars(self))
         unknown = sorted(set(tiers) - set(self.families))
         if unknown or not tiers:
             raise UsageError(f"Environment '{self.name}' has no tier {unknown}; it has {sorted(self.families)}.")
         self.tiers = tuple(sorted(set(tiers)))
         self.tools: tuple[Tool, ...] = tools_of(type(self))
         self.score = score
-        self._allowed: dict[str, Tool] = {}
+        self.faults = faults
+        """Rates of injected faults; a change holds from the next reset on."""
+        self.audit = audit
+        """Where every action is logged."""
+        self.guard = Guard()
+        """Says what the task may touch; hand it to the workspace, the database and the mailbox."""
+        self._chosen = [(tier, family) for tier in self.tiers for family in self.families[tier]]
+        self._stage: tuple[str, ...] = ()
+        self.task: Task
+        self.seed = 0
+        """The episode's own seed."""
+        self.turn = 0
+        self.reached: list[str] = []
+        self._paid: set[str] = set()
+        self._events: list[Event] = []
+        self._history: list[tuple[str, str]] = []
+        self._every = {tool.name: tool for tool in self.tools}
+        self._offered: Sequence[str] = ()
+        self._fingerprint = ""
+        self._random: Random | None = None
+        self._faults: FaultState | None = None
+        self._past: deque[Snapshot] = deque(maxlen=self.undo_turns)
         self._over = True
+        self._own = frozenset((*vars(self), *vars(Environment), "task", "_own")) - before
 
     # What an author writes ------------------------------------------------------------------------------------
 
-    def generate(self, family: str, tier: int, stream: random.Random, split: str) -> Task:
+    def generate(self, family: str, tier: int, stream: Random, split: str) -> Task:
         """One task of a family, drawn from `stream` alone. `split` is 'train' or 'eval': use disjoint content."""
         raise TaskError(f"Environment '{self.name}' does not say how to generate tasks: write generate().")
 
@@ -65,74 +111,116 @@ class Environment:
         """At least one script that must succeed and one that must fail."""
         raise TaskError(f"Environment '{self.name}' does not prove its judge: write scripts().")
 
-    def demonstrate(self, task: Task, stream: random.Random, imperfection: float) -> Sequence[str]:
+    def demonstrate(self, task: Task, stream: Random, imperfection: float) -> Sequence[str]:
         """Texts of one demonstration. By default a script: one that fails with probability `imperfection`."""
         wanted = stream.random() >= imperfection
         return stream.choice([script for script in self.scripts(task) if script.success == wanted]).texts
 
+    def written_tasks(self) -> list[Task]:
+        """Tasks written by hand, for evaluation alone: no family may generate them. None by default."""
+        return []
+
+    def save_world(self) -> Any:
+        """The whole state of the world that can change, JSON-ready. By default: the attributes that you set."""
+        return plain_world(self.name, self._attributes())
+
+    def load_world(self, state: Any) -> None:
+        """Bring back what `save_world` gave; `begin` has set the task's world up before. Lists come for tuples."""
+        for name in self._attributes().keys() - state.keys():
+            delattr(self, name)
+        vars(self).update(state)
+
     def world_state(self) -> Any:
         """JSON-ready state of the world for `state_hash`; two equal states must have equal futures."""
-        return None
+        return self.save_world()
+
+    def another(self) -> Environment:
+        """A new instance of the same make, for `fork`. Override it when your constructor takes something else."""
+        return type(self)(tiers=self.tiers, score=self.score)
 
     def close(self) -> None:
         """Release files and connections."""
 
     # What tools call ------------------------------------------------------------------------------------------
 
+    @property
+    def random(self) -> Random:
+        """Random numbers of the episode, for draws inside the world. They depend on seed and task alone."""
+        if self._random is None:
+            self._random = stream(self.seed, "world", self._fingerprint)
+        return self._random
+
+    @property
+    def lost_turns(self) -> int:
+        """Turns that injected faults have taken from the agent: a fair deadline is that much later."""
+        return self._faults.struck if self._faults else 0
+
     def reach(self, subgoal: str) -> None:
-        """Report a subgoal of the task; only the first time counts."""
+        """Report a subgoal of the task; only the first time counts, and a rollback makes no second first time."""
         if subgoal in self.task.subgoals and subgoal not in self.reached:
             self.reached.append(subgoal)
-            rewarded = not self.task.key_steps or subgoal in self.task.key_steps
+            rewarded = subgoal not in self._paid and (not self.task.key_steps or subgoal in self.task.key_steps)
+            self._paid.add(subgoal)
             self._events.append(Event(EventKind.SUBGOAL, subgoal, float(rewarded)))
 
     def finish(self, success: bool) -> None:
-        """End the episode with the judge's verdict."""
-        self._over = True
-        self._events.append(Event(EventKind.SUCCESS if success else EventKind.FAILURE))
+        """End the episode with the judge's verdict; the first one counts."""
+        if not self._over:
+            self._over = True
+            self._events.append(Event(EventKind.SUCCESS if success else EventKind.FAILURE))
 
     def forbid(self, operation: str) -> None:
-        """End the episode because of a forbidden operation."""
+        """End the episode because of a forbidden operation, whatever the judge has said in the same step."""
         self._over = True
+        self._events = [event for event in self._events if event.kind not in VERDICTS]
         self._events.append(Event(EventKind.FORBIDDEN, operation))
 
     # What the rest of Ferrata calls -------------------------------------------------------------------------------
 
+    def choose(self, families: Sequence[str] = (), tools: str = "") -> None:
+        """From now on, draw tasks from these families alone (all when empty) and give them this stage's tools.
+
+        Args:
+            families: names; those of other tiers are no mistake.
+            tools: a name in `tool_sets`; each task keeps its own tools when empty. Families that need more are left
+                out.
+
+        Raises:
+            UnknownNameError: there is no such family, or no such tool set.
+            UsageError: no family is left.
+        """
+        if tools and tools not in self.tool_sets:
+            raise UnknownNameError.of(f"tool set of environment '{self.name}'", tools, self.tool_sets)
+        self._stage = self.tool_sets[tools] if tools else ()
+        self._chosen = select(self.name, self.families, self.tiers, families, self._stage, self.needs)
+
     def tasks(self, split: str, n: int, seed: int = 0, families: Sequence[str] | None = None) -> list[Task]:
         """`n` different tasks of a split, spread evenly over the families of this environment's tiers."""
-        if split not in ("train", "eval"):
-            raise UsageError(f"Unknown split '{split}'. Known: eval, train.")
-        chosen = [(tier, family) for tier in self.tiers for family in self.families[tier]]
-        chosen = [pair for pair in chosen if families is None or pair[1] in families]
+        return draw_tasks(self.name, self.generate, self._pairs(families), split, n, seed, tools=self._stage)
+
+    def _pairs(self, families: Sequence[str] | None) -> list[Pair]:
+        chosen = [pair for pair in self._chosen if families is None or pair[1] in families]
         if not chosen:
             raise UsageError(f"No family of '{self.name}' in tiers {list(self.tiers)} is among {families}.")
-        order = stream(seed, self.name, split)
-        order.shuffle(chosen)
-        drawn: dict[str, Task] = {}
-        for attempt in range(20 * n):
-            tier, family = chosen[attempt % len(chosen)]
-            task = self.generate(family, tier, stream(seed, self.name, split, attempt), split)
-            drawn.setdefault(task.fingerprint, task)
-            if len(drawn) == n:
-                return list(drawn.values())
-        raise TaskError(f"Environment '{self.name}' has only {len(drawn)} different tasks of {n} in split '{split}'.")
+        return chosen
 
     def tools_for(self, task: Task) -> list[Tool]:
         """The tools that a task may use; all where it names none."""
         return [tool for tool in self.tools if not task.tools or tool.name in task.tools]
 
-    def reset(self, task: Task) -> Observation:
-        """Begin an episode: the first observation is the task's instruction."""
+    def reset(self, task: Task, seed: int = 0) -> Observation:
+        """Begin an episode: the first observation is the task's instruction.
+
+        Args:
+            task: what is asked.
+            seed: the episode's own seed; faults and `self.random` are drawn from it.
+        """
         if task.env != self.name:
             raise UsageError(f"A task of environment '{task.env}' cannot be played in '{self.name}'.")
-        self.task = task
-        self.turn = 0
-        self.reached: list[str] = []
-        self._events: list[Event] = []
-        self._history: list[tuple[str, str]] = []
-        self._allowed = {tool.name: tool for tool in self.tools_for(task)}
+        self._past = deque(maxlen=self.undo_turns)
+        self._set_up(task, seed)
+        self._faults = FaultState(self.faults) if self.faults else None
         self._over = False
-        self.begin(task)
         return Observation(task.instruction)
 
     def step(self, text: str) -> StepResult:
@@ -143,18 +231,17 @@ class Environment:
         """
         if self._over:
             raise UsageError(f"The episode of '{self.name}' is over: call reset(task) before step().")
+        if self.undo_turns:
+            self._past.append(self.snapshot())
         self.turn += 1
         self._events = [Event(EventKind.STEP)]
-        parsed = parse(text, self._allowed)
-        if isinstance(parsed, Malformed):
-            answer = self._invalid(parsed.fault, parsed.message)
-        else:
-            self._note_repetition(parsed)
-            answer = self._act(parsed)
-        lines = [answer, *self.after_step()] if not self._over else [answer]
+        try:
+            action, observation = self._play(text)
+        except BaseException as error:
+            self._log(text, f"failed:{type(error).__name__}")
+            raise
+        self._log(text, outcome_of(self._events))
         truncated = not self._over and self.turn >= self.task.max_turns
-        observation = observation_text("\n".join(lines), self.own_domains)
-        action = parsed if isinstance(parsed, Action) else None
         return self._result(observation, action, truncated)
 
     def cut(self, stop: StopReason) -> StepResult:
@@ -164,37 +251,152 @@ class Environment:
 
     def state_hash(self) -> str:
         """Hash of task, progress and world: equal when the future can be the same."""
-        state = (self.task.fingerprint, sorted(self.reached), self.world_state())
+        state = (self._fingerprint, sorted(self.reached), self.world_state())
         return hashlib.blake2b(msgspec.json.encode(state, order="sorted"), digest_size=8).hexdigest()
+
+    # Taking a state, going back to it ---------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The whole state of the episode, also after its end. Raises TaskError when the world cannot be saved."""
+        if not self._fingerprint:
+            raise UsageError(f"There is no episode of '{self.name}' yet: call reset(task) before snapshot().")
+        return Snapshot(
+            env=self.name,
+            version=self.version,
+            task=self.task,
+            seed=self.seed,
+            turn=self.turn,
+            reached=tuple(self.reached),
+            paid=tuple(sorted(self._paid)),
+            history=tuple(self._history),
+            over=self._over,
+            world=encode_world(self.name, self.save_world()),
+            random=self._random.getstate() if self._random else None,
+            faults=self._faults.copy() if self._faults else None,
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go to the state of a snapshot, taken here or in another instance: the same future as when it was taken.
+
+        Raises UsageError for a snapshot of another environment or of another version of this one.
+        """
+        if (snapshot.env, snapshot.version) != (self.name, self.version):
+            raise UsageError(
+                f"A snapshot of '{snapshot.env}' version {snapshot.version} cannot be restored in '{self.name}' "
+                f"version {self.version}."
+            )
+        self._past = deque(maxlen=self.undo_turns)
+        self._go_back(snapshot)
+        self._log("", "restored")
+
+    def fork(self) -> Environment:
+        """An independent copy of this environment in the same state; close it as well."""
+        copy = self.another()
+        copy.faults, copy.audit, copy.undo_turns = self.faults, self.audit, self.undo_turns
+        copy.restore(self.snapshot())
+        return copy
+
+    def rollback(self, turns: int = 1) -> None:
+        """Take back the last `turns` turns with all that they wrote (SPEC SAFE-2); the audit log says so.
+
+        Raises UsageError when fewer are kept: `undo_turns` says how many.
+        """
+        if not 0 < turns <= len(self._past):
+            raise UsageError(
+                f"{turns} turns cannot be rolled back in '{self.name}': {len(self._past)} are kept "
+                f"(undo_turns = {self.undo_turns})."
+            )
+        paid = self._paid
+        self._go_back([self._past.pop() for _ in range(turns)][-1])
+        self._paid = paid
+        self._log("", f"rolled back:{turns}")
 
     # Inside a step --------------------------------------------------------------------------------------------
 
+    def _set_up(self, task: Task, seed: int) -> None:
+        """A fresh world for `task`, nothing done in it yet; not to be played before all of it is there."""
+        self._over = True
+        self.task, self.seed, self._fingerprint = task, seed, task.fingerprint
+        self.turn, self.reached, self._events, self._history, self._random = 0, [], [], [], None
+        self._paid = set()
+        self._offered = task.tools or tuple(self._every)
+        self.guard = Guard(task.permissions, self._offered)
+        self.begin(task)
+
+    def _attributes(self) -> dict[str, Any]:
+        """What the author keeps in the instance, and this class knows nothing of."""
+        return {name: value for name, value in vars(self).items() if name not in self._own}
+
+    def _go_back(self, snapshot: Snapshot) -> None:
+        self._set_up(snapshot.task, snapshot.seed)
+        self.turn, self.reached, self._history = snapshot.turn, list(snapshot.reached), list(snapshot.history)
+        self._paid = set(snapshot.paid)
+        self.load_world(msgspec.json.decode(snapshot.world))
+        self._random = None
+        if snapshot.random:
+            self.random.setstate(snapshot.random)
+        self._faults = snapshot.faults.copy() if snapshot.faults else None
+        self._over = snapshot.over
+
+    def _play(self, text: str) -> tuple[Action | None, str]:
+        """Parse and act; the action, None when it was malformed, and what the model reads."""
+        parsed = parse(text, self._every, self._offered)
+        if isinstance(parsed, Malformed):
+            self._history.append(NO_CALL)
+            answer = self._invalid(parsed.fault, parsed.message)
+        else:
+            answer = self._act(parsed)
+        lines = [answer, *self.after_step()] if not self._over else [answer]
+        return parsed if isinstance(parsed, Action) else None, observation_text("\n".join(lines), self.own_domains)
+
     def _act(self, action: Action) -> str:
         """Call the tool; what it cannot or must not do becomes an answer."""
-        cost = self._allowed[action.name].cost
-        if cost:
-            self._events.append(Event(EventKind.TOOL_COST, action.name, cost))
+        tool, key = self._every[action.name], (action.name, digest(action.canonical))
+        excused = self._faults is not None and self._faults.excuse(key[1])
+        self._events += [Event(kind, action.name) for kind in repetition(self._history, key, excused)]
+        self._history.append(key)
         try:
+            self.guard.check("tool", action.name)
+            fault = self._draw_fault(tool, key)
+            if fault is not None:
+                return f"error: {fault.message}"
+            if tool.cost:
+                self._events.append(Event(EventKind.TOOL_COST, action.name, tool.cost))
             answer: str = getattr(self, action.name)(**action.arguments)
         except ToolError as error:
             self._events.append(Event(EventKind.TOOL_ERROR, action.name))
             return f"error: {error}"
-        except Refused as error:
-            return self._invalid(Fault.REFUSED, str(error))
+        except Refused as refusal:
+            return self._refuse(refusal)
         return answer
+
+    def _draw_fault(self, tool: Tool, key: tuple[str, str]) -> ToolFault | None:
+        """The injected fault that strikes this call. The call is forgotten: to try again is no repetition."""
+        if self._faults is None:
+            return None
+        repeated = key in self._history[:-1]
+        fault = self._faults.draw(
+            tool, key[1], repeated=repeated, turn=self.turn, seed=self.seed, episode=self._fingerprint
+        )
+        if fault is not None:
+            self._history.pop()
+            self._events.append(Event(EventKind.TOOL_FAULT, fault.kind))
+        return fault
+
+    def _refuse(self, refusal: Refused) -> str:
+        """An INVALID event, or the end of the episode where the task forbids what was attempted."""
+        if self.guard.forbids(refusal.operation):
+            self.forbid(refusal.operation[:200])
+            return f"forbidden: {refusal}. The episode is over."
+        return self._invalid(Fault.REFUSED, str(refusal))
 
     def _invalid(self, fault: Fault, message: str) -> str:
         self._events.append(Event(EventKind.INVALID, fault.value))
         return f"error: {message}"
 
-    def _note_repetition(self, action: Action) -> None:
-        """Events for the same call again, and for the same tool a third step running."""
-        key = (action.name, action.canonical)
-        if key in self._history:
-            self._events.append(Event(EventKind.REPEAT, action.name))
-        elif [name for name, _ in self._history[-2:]] == [action.name] * 2:
-            self._events.append(Event(EventKind.NEAR_REPEAT, action.name))
-        self._history.append(key)
+    def _log(self, text: str, outcome: str) -> None:
+        if self.audit is not None:
+            self.audit.write(f"{self._fingerprint}-{self.seed}", self.turn, text, outcome)
 
     def _result(self, observation: str, action: Action | None, truncated: bool) -> StepResult:
         terminated = self._over

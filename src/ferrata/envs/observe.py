@@ -8,9 +8,21 @@ from collections.abc import Sequence
 MAX_CHARACTERS = 2000
 MAX_ROWS = 5
 
-_MAIL = re.compile(r"\b[\w.+-]+@([\w-]+(?:\.[\w-]+)+)")
+_MARGIN = 400
+"""Characters read beyond the cut, so that no number or address is masked by halves."""
+_MAIL = re.compile(r"\b[\w.+-]{1,64}@([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})")
 _CARD = re.compile(r"\b\d(?:[ -]?\d){12,18}\b")
-_PHONE = re.compile(r"(?<![\w.])\+?\d{1,3}(?:[ -]\(?\d{2,5}\)?){2,4}(?![\w.])")
+_PHONE = re.compile(
+    r"""(?<![\w.])(?:
+      \+?\d{1,3}(?:[ -]\(?\d{2,5}\)?){2,4}                 # 49 30 123456, 1-555-123-4567
+    | \+\d[\d ()./-]{5,20}\d                               # +49 (0)30/1234567, +15551234567
+    | \(\d{2,5}\)[ ./-]?\d{2,5}(?:[ ./-]?\d{2,5}){1,3}     # (555) 123-4567
+    | \d{3}[.]\d{3}[.]\d{4}                                # 555.123.4567
+    | 0\d{1,4}[ /-]\d{5,9}                                 # 030/1234567
+    | 0\d(?:[ .-]\d{2}){4}                                 # 06 12 34 56 78
+    )(?![\w]|\.\d)""",
+    re.VERBOSE,
+)
 _IDENTITY = re.compile(r"\b\d{3}-\d{2}-\d{4}\b")
 
 
@@ -20,14 +32,23 @@ def observation_text(text: str, own_domains: Sequence[str] = ()) -> str:
     Addresses in `own_domains` stay readable: colleagues are not strangers. Half a character (a lone surrogate, which
     JSON can express and an error message may quote) becomes a question mark: no tokenizer can read it.
     """
-    return shorten(mask(text, own_domains)).encode("utf-8", "replace").decode()
+    if len(text) > MAX_CHARACTERS + _MARGIN:
+        kept = mask(text[: MAX_CHARACTERS + _MARGIN], own_domains)[: -_MARGIN // 2][:MAX_CHARACTERS]
+        text = _with_note(kept, MAX_CHARACTERS, len(text))
+    else:
+        text = shorten(mask(text, own_domains))
+    return text.encode("utf-8", "replace").decode()
 
 
 def shorten(text: str, limit: int = MAX_CHARACTERS) -> str:
     """Cut `text` to `limit` characters and say what was left out."""
     if len(text) <= limit:
         return text
-    return f"{text[:limit]}\n... {len(text) - limit} of {len(text)} characters left out"
+    return _with_note(text[:limit], limit, len(text))
+
+
+def _with_note(kept: str, limit: int, length: int) -> str:
+    return f"{kept}\n... {length - limit} of {length} characters left out"
 
 
 def mask(text: str, own_domains: Sequence[str] = ()) -> str:

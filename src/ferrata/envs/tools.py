@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -25,13 +25,25 @@ Method = TypeVar("Method", bound=Callable[..., str])
 
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 
+_PLAIN_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+}  # fmt: skip
+
 
 class ToolError(Exception):
     """The tool could not do what was asked; the message is what the model reads."""
 
 
 class Refused(Exception):
-    """The operation is not allowed; the message is what the model reads. Counts as an invalid action."""
+    """The operation is not allowed; the message is what the model reads. Counts as an invalid action.
+
+    `operation`, written `kind:thing` as in `write:notes/a.txt`, says what was attempted: a task that lists it as
+    forbidden ends there (`Permissions.forbidden`).
+    """
+
+    def __init__(self, message: str, operation: str = "") -> None:
+        super().__init__(message)
+        self.operation = operation
 
 
 class Effect(enum.StrEnum):
@@ -62,6 +74,27 @@ class Tool:
     def validator(self) -> Draft202012Validator:
         """Compiled validator of the arguments."""
         return Draft202012Validator(self.input_schema)
+
+    def fits(self, arguments: Mapping[str, Any]) -> bool:
+        """True when the arguments surely fit the schema. False says nothing: then ask `validator`, which is slow."""
+        plain = self._plain
+        return self._required <= arguments.keys() and all(
+            type(value) in plain.get(name, ()) for name, value in arguments.items()
+        )
+
+    @cached_property
+    def _required(self) -> frozenset[str]:
+        return frozenset(self.input_schema.get("required", ()))
+
+    @cached_property
+    def _plain(self) -> dict[str, tuple[type, ...]]:
+        """Arguments of which the schema says nothing but the type -> what Python reads from such JSON."""
+        properties: dict[str, Any] = self.input_schema.get("properties", {})
+        return {
+            name: _PLAIN_TYPES.get(schema["type"], ())
+            for name, schema in properties.items()
+            if len(schema) == 1 and "type" in schema
+        }
 
 
 def tool(description: str, effect: Effect | str = Effect.READ, cost: float = 0.0) -> Callable[[Method], Method]:

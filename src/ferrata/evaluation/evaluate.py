@@ -12,6 +12,7 @@ from ferrata.envs.base import Environment
 from ferrata.errors import RolloutFault
 from ferrata.evaluation.results import EvaluationResult, summarise
 from ferrata.records import Task, Trajectory
+from ferrata.rewards.judges import Judge, joint_version
 from ferrata.rollout.collector import Collector, Progress
 from ferrata.tasks.splits import task_set_version
 
@@ -21,32 +22,32 @@ def evaluate(
     env: Environment,
     *,
     split: str = "eval",
-    tasks: int = 200,
+    tasks: int | Sequence[Task] = 200,
     seed: int = 7,
     temperature: float = 0.0,
     progress: Progress | None = None,
 ) -> tuple[EvaluationResult, list[Trajectory]]:
-    """Play `tasks` different tasks once each, spread evenly over the families of the environment's tiers.
+    """Play tasks once each: as many different ones as `tasks` says, spread evenly over the families, or those given.
 
     The same seed gives the same tasks, whatever was played before; temperature 0 is greedy. Raises TaskError when the
     environment has not so many tasks, RolloutFault when so many episodes failed that the result would say nothing.
     """
-    chosen = env.tasks(split, tasks, seed=seed)
+    chosen = env.tasks(split, tasks, seed=seed) if isinstance(tasks, int) else tasks
     collection = collector.collect([(task, 1) for task in chosen], seed, ("evaluation",), temperature, progress)
     result = summarise(
         collection.trajectories,
         seed=seed,
         asked=len(chosen),
         seconds=collection.stats.seconds,
-        versions=_versions(env, chosen),
+        versions=_versions(env, chosen, collector.judge),
     )
     if result.scored == 0:
         raise RolloutFault(f"None of the {result.n} evaluation episodes could be judged; stopped: {result.stops}.")
     return result, collection.trajectories
 
 
-def _versions(env: Environment, tasks: Sequence[Task]) -> dict[str, str]:
+def _versions(env: Environment, tasks: Sequence[Task], judge: Judge | None) -> dict[str, str]:
     """What was measured: results with different versions are not compared."""
     versions = {"tasks": task_set_version(tasks), "environment": f"{env.name}-{env.version}"}
     rewards = getattr(env.score, "version", None)
-    return versions if rewards is None else {**versions, "rewards": str(rewards)}
+    return versions if rewards is None else {**versions, "rewards": joint_version(str(rewards), judge)}

@@ -15,11 +15,14 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from ferrata.envs.base import Environment
+from ferrata.envs.faults import FaultRates
 from ferrata.errors import EnvironmentFault, RolloutFault, boundary
 from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
 from ferrata.records import Group, Task, Trajectory
+from ferrata.rewards.judges import Judge
 from ferrata.rollout.episode import Episode
+from ferrata.rollout.judging import Judging, awaits_verdict
 from ferrata.sampling.protocol import Completion, Sampler
 from ferrata.seeds import derive
 
@@ -85,12 +88,19 @@ class Collector:
         make_env: makes one environment; called once for each episode that runs at the same time.
         chat: how conversations become token ids.
         budgets: of an episode, and how many run at once.
+        judge: whose verdicts take the place of the environments'; None where those stand. Closed by who made it.
     """
 
     def __init__(
-        self, sampler: Sampler, make_env: Callable[[], Environment], chat: Chat, budgets: RolloutSection
+        self,
+        sampler: Sampler,
+        make_env: Callable[[], Environment],
+        chat: Chat,
+        budgets: RolloutSection,
+        judge: Judge | None = None,
     ) -> None:
         self.sampler = sampler
+        self.judge = judge
         self.chat = chat
         self.budgets = budgets
         self._make_env = make_env
@@ -103,6 +113,7 @@ class Collector:
         path: Sequence[str | int] = ("sampling",),
         temperature: float | None = None,
         progress: Progress | None = None,
+        faults: FaultRates | None = None,
     ) -> Collection:
         """Play every task as often as asked.
 
@@ -112,11 +123,12 @@ class Collector:
             path: names this collection among all that share the root.
             temperature: the recipe's when None; 0.0 is greedy.
             progress: told after every episode.
+            faults: rates of injected faults; none when None.
 
         Raises:
             RolloutFault: more than `budgets.max_fault_share` of the episodes were dropped.
         """
-        with _Collecting(self, requests, seed, path, temperature, progress) as collecting:
+        with _Collecting(self, requests, seed, path, temperature, progress, faults) as collecting:
             return collecting.run()
 
     def close(self) -> None:
@@ -153,15 +165,17 @@ class _Collecting:
         path: Sequence[str | int],
         temperature: float | None,
         progress: Progress | None,
+        faults: FaultRates | None,
     ) -> None:
         self._owner, self._sampler, self._requests = owner, owner.sampler, requests
         self._seed, self._path = seed, path
         self._temperature = owner.budgets.temperature if temperature is None else temperature
-        self._progress = progress
+        self._progress, self._faults = progress, faults
         self._waiting = deque(
             _Place(group, member) for group, (_, count) in enumerate(requests) for member in range(count)
         )
         self._running: dict[int, tuple[_Place, Episode]] = {}
+        self._judging = Judging[tuple[int, int]](owner.judge) if owner.judge else None
         self._over: dict[tuple[int, int], Trajectory] = {}
         self._next_key = 0
         self._last_fault = ""
@@ -178,6 +192,8 @@ class _Collecting:
             self.stats.sampling_seconds += time.perf_counter() - before
             for completion in completions:
                 self._receive(completion)
+            self._take_verdicts(wait=False)
+        self._take_verdicts(wait=True)
         self.stats.seconds = time.perf_counter() - started
         return Collection(self._groups(), self.stats)
 
@@ -192,6 +208,8 @@ class _Collecting:
             self._sampler.close(key)
             self._owner.give_back(episode.env, broken=True)
         self._running.clear()
+        if self._judging is not None:
+            self._judging.close()
         if error is not None:
             self._owner.close()
 
@@ -203,8 +221,10 @@ class _Collecting:
         seed = derive(self._seed, *self._path, place.group, place.member)
         task = self._requests[place.group][0]
         owner, sampler = self._owner, self._sampler
+        env = owner.take_environment()
+        env.faults = self._faults
         episode = Episode(
-            owner.take_environment(),
+            env,
             task,
             owner.chat,
             owner.budgets,
@@ -244,10 +264,22 @@ class _Collecting:
             self.stats.retried += 1
             self._waiting.append(place._replace(attempt=place.attempt + 1))
             return
-        trajectory = episode.trajectory()
-        self._over[place.group, place.member] = trajectory
+        trajectory, key = episode.trajectory(), (place.group, place.member)
+        if self._judging is not None and awaits_verdict(trajectory):
+            self._judging.ask(key, trajectory, episode.env.score)
+        else:
+            self._settle(key, trajectory, episode.fault or episode.unplayed)
+
+    def _take_verdicts(self, wait: bool) -> None:
+        """Settle the episodes that were judged meanwhile, or all that still wait for a verdict."""
+        for key, trajectory, fault in self._judging.settled(wait) if self._judging else ():
+            self._settle(key, trajectory, fault)
+
+    def _settle(self, key: tuple[int, int], trajectory: Trajectory, fault: str) -> None:
+        """Count an episode that is over; `fault` says why it tells nothing about the agent, if it does not."""
+        self._over[key] = trajectory
         if trajectory.success is None:
-            self._last_fault = episode.fault or episode.unplayed
+            self._last_fault = fault
             self.stats.dropped[trajectory.stop.value] += 1
             self._refuse_too_many_faults()
         else:

@@ -78,7 +78,7 @@ class Episode:
         """Set the task up; return the ids of the opening, or None when the episode is over already."""
         try:
             with self._environment("beginning"):
-                self._observation = self.env.reset(self.task).text
+                self._observation = self.env.reset(self.task, self._seed).text
         except (EnvironmentFault, JudgeFault) as fault:
             self._fail(fault)
             return None
@@ -135,6 +135,7 @@ class Episode:
             policy_version=self._version,
             seed=self._seed,
             temperature=self._temperature,
+            reward_version=str(getattr(self.env.score, "version", "")),
         )
 
     # Inside -------------------------------------------------------------------------------------------------------

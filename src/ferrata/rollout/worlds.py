@@ -5,19 +5,35 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from types import ModuleType
 
+from ferrata.envs.audit import AuditLog
 from ferrata.envs.base import Environment
-from ferrata.errors import FerrataError, TaskError, UnknownNameError
+from ferrata.envs.contract.definition import refuse_mistakes, refuse_unmade
+from ferrata.envs.faults import FaultRates
+from ferrata.errors import TaskError, UnknownNameError, UsageError, boundary, nearest
 from ferrata.recipe import RewardSection
 from ferrata.rewards.spec import RewardSpec
 
-ENVIRONMENTS = {"office": "ferrata.envs.office:OfficeEnvironment"}
+ENVIRONMENTS = {
+    "office": "ferrata.envs.office:OfficeEnvironment",
+    "support": "ferrata.envs.support:SupportEnvironment",
+}
 """Name -> where its class is."""
 
 
 def make_env(
-    name: str, tiers: Sequence[int] = (1,), tier: int | None = None, rewards: RewardSection | None = None
+    name: str,
+    tiers: Sequence[int] = (1,),
+    tier: int | None = None,
+    rewards: RewardSection | None = None,
+    *,
+    families: Sequence[str] = (),
+    tools: str = "",
+    faults: FaultRates | None = None,
+    audit: AuditLog | None = None,
 ) -> Environment:
     """Make an environment that scores its steps.
 
@@ -26,38 +42,93 @@ def make_env(
         tiers: difficulties of its tasks.
         tier: one difficulty; takes the place of `tiers`.
         rewards: weights of the reward components; the defaults when None.
+        families: the families to draw tasks from; all of the tiers when empty.
+        tools: one of the environment's tool sets; each task's own when empty.
+        faults: rates of injected faults; none when None.
+        audit: where every action is logged; nowhere when None.
 
     Raises:
-        UnknownNameError: no environment has this name.
-        TaskError: `package.module:Class` is not there, or is no environment.
-        UsageError: the environment has no such tier.
+        UnknownNameError: no environment has this name, or it has no such family or tool set.
+        TaskError: `package.module:Class` is not there, is no environment, or its definition has a mistake.
+        UsageError: the environment has no such tier, or no family is left in its tiers.
     """
-    cls = find_environment(name)
+    kind = find_environment(name)
+    with boundary(TaskError, f"making environment '{name}'"):
+        env = kind(tiers=tiers if tier is None else (tier,), score=RewardSpec(rewards))
+    refuse_unmade(env)
     try:
-        return cls(tiers=tiers if tier is None else (tier,), score=RewardSpec(rewards))
-    except FerrataError:
+        env.choose(families, tools)
+    except UsageError:
+        env.close()
         raise
-    except Exception as error:
-        raise TaskError(f"Environment '{name}' cannot be made: {type(error).__name__}: {error}.") from error
+    env.faults, env.audit = faults, audit
+    return env
 
 
 def find_environment(name: str) -> type[Environment]:
     """The class of an environment, by name or as `package.module:Class`. Raises as `make_env` does."""
     if ":" not in name and name not in ENVIRONMENTS:
         raise UnknownNameError.of("environment", name, ENVIRONMENTS)
-    return _find_class(ENVIRONMENTS.get(name, name))
+    kind = _find_class(ENVIRONMENTS.get(name, name))
+    refuse_mistakes(kind)
+    _refuse_taken_name(kind)
+    return kind
+
+
+def _refuse_taken_name(kind: type[Environment]) -> None:
+    """Results and tasks carry the environment's name: those of two environments must not look alike."""
+    if kind.name in ENVIRONMENTS and kind is not _find_class(ENVIRONMENTS[kind.name]):
+        raise TaskError(
+            f'{kind.__name__} has the name of a built-in environment: write another than name = "{kind.name}".'
+        )
 
 
 def _find_class(path: str) -> type[Environment]:
-    module, _, attribute = path.partition(":")
+    name, _, attribute = path.partition(":")
+    module = _import(path, name)
+    found = getattr(module, attribute, None)
+    if found is None:
+        classes = [key for key, value in vars(module).items() if _is_environment(value)]
+        raise TaskError(
+            f"Environment '{path}' cannot be found: module '{name}' has no '{attribute}'. {nearest(attribute, classes)}"
+        )
+    if not _is_environment(found):
+        what = "class" if isinstance(found, type) else type(found).__name__
+        raise TaskError(f"Environment '{path}' is not a subclass of ferrata.Environment, but a {what}.")
+    kind: type[Environment] = found
+    return kind
+
+
+def _is_environment(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Environment) and value is not Environment
+
+
+def _import(path: str, name: str) -> ModuleType:
+    """The module of an environment. What its import raises is told with the line that raised it."""
     if os.getcwd() not in sys.path:
         # A console script does not search the folder it is called from, where people keep what they write.
         sys.path.append(os.getcwd())
     try:
-        cls = getattr(importlib.import_module(module), attribute)
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise TaskError(
+                f"Environment '{path}' cannot be found: there is no module '{error.name}', neither installed nor in "
+                f"{os.getcwd()}."
+            ) from error
+        raise _broken_module(path, name, error) from error
     except Exception as error:
-        # Anything may go wrong in a module that somebody is writing; it is theirs, and no fault of ours.
-        raise TaskError(f"Environment '{path}' cannot be loaded: {type(error).__name__}: {error}.") from error
-    if not (isinstance(cls, type) and issubclass(cls, Environment)):
-        raise TaskError(f"Environment '{path}' is not a subclass of ferrata.envs.Environment.")
-    return cls
+        raise _broken_module(path, name, error) from error
+
+
+def _broken_module(path: str, name: str, error: Exception) -> TaskError:
+    if not name:
+        return TaskError(f"Environment '{path}' cannot be found: write it as package.module:Class.")
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}"
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+    return TaskError(
+        f"Environment '{path}' cannot be used: importing '{name}' raised {type(error).__name__}: {error} ({place})."
+    )

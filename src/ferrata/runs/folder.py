@@ -4,7 +4,9 @@ run.json        what makes the folder a run: layout version, when it was made
 recipe.toml     the resolved recipe, every key with its meaning
 versions.json   Python, libraries and platform that made it
 store.sqlite    metrics, evaluations, trajectories, notes
+audit/          every action of the policy, hash-chained, unless the recipe does without
 checkpoints/    whole checkpoints, newest last
+verdicts/       what a judging model said of each episode, where the recipe asks one
 policy/         the policy when the run has finished, an ordinary transformers folder
 report.html     the report
 log.txt         what the run told the person, with times

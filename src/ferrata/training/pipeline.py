@@ -23,6 +23,7 @@ def run(recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts
     """
     session = Session(recipe, folder, view, interrupts)
     try:
+        session.rewards.check_dominance(session.unseen)
         position = go_back(session) if resume else None
         remaining = recipe.stages[recipe.stages.index(position.stage) :] if position else recipe.stages
         for stage in remaining:

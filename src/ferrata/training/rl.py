@@ -26,7 +26,10 @@ def run(session: Session, position: Position | None) -> None:
     learner = make_learner(session, position)
     session.view.stage("rl", section.updates)
     for update in range(position.step + 1 if position else 1, section.updates + 1):
-        collection = session.collector.collect(draw_groups(session, update), recipe.seed, ("rl", "sampling", update))
+        session.score_for("rl", update)
+        collection = session.collector.collect(
+            draw_groups(session, update), recipe.seed, ("rl", "sampling", update), faults=session.faults
+        )
         examples, spread = prepare_grpo(collection.groups, section)
         started = time.perf_counter()
         learned = learner.update(examples, stream(recipe.seed, "rl", "shuffle", update))
@@ -39,6 +42,7 @@ def run(session: Session, position: Position | None) -> None:
         if session.interrupts.requested or (update % recipe.run.checkpoint_every == 0 and not last):
             save(session, "rl", update, learner)
             session.stop_if_asked()
+    session.score_for("rl", section.updates)
     session.evaluate_fully("rl", section.updates)
     save(session, "rl", section.updates, learner)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ferrata.envs.audit import SEAL, AuditLog
 from ferrata.envs.base import Environment
+from ferrata.envs.faults import FaultRates
 from ferrata.errors import Interrupted
 from ferrata.evaluation.evaluate import evaluate
 from ferrata.evaluation.results import EvaluationResult, decode, encode
@@ -12,6 +14,7 @@ from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
 from ferrata.records import Task, Trajectory
 from ferrata.rewards import RewardSpec
+from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
 from ferrata.rollout.worlds import make_env
 from ferrata.runs import RunFolder
@@ -30,13 +33,22 @@ class Session:
             torch.set_num_threads(recipe.policy.threads)
         self.recipe, self.folder, self.view, self.interrupts = recipe, folder, view, interrupts
         self.rewards = RewardSpec(recipe.rewards)
-        self.env = self._make_env()
+        """The recipe's weights with all their phases."""
+        self.scoring = self.rewards.at(0)
+        """The weights that score episodes now."""
+        self.faults = FaultRates.of(recipe.env.faults)
+        """Injected into the tools while RL collects; evaluation is without."""
+        self.audit = AuditLog(folder.path / "audit") if recipe.run.audit else None
+        """Where what the policy does is logged; scripted demonstrations are not."""
+        self.env = self._make_env(None)
         self.unseen = self.env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed)
         """The tasks of the full evaluation; training tasks are checked against them."""
-        self.rewards.check_dominance(self.unseen)
         self.policy = load_policy(recipe.policy.model)
         self.sampler = LocalSampler(self.policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens)
-        self.collector = Collector(self.sampler, self._make_env, self.policy.chat, recipe.rollout)
+        self.judge = make_judge(recipe.judge, folder.path / VERDICTS)
+        self.collector = Collector(
+            self.sampler, lambda: self._make_env(self.audit), self.policy.chat, recipe.rollout, self.judge
+        )
 
     def draw_tasks(self, n: int, *path: str | int) -> list[Task]:
         """`n` training tasks of the stream named by `path`; TaskError if one stands in the evaluation set."""
@@ -44,6 +56,20 @@ class Session:
         refuse_overlap(tasks, self.unseen)
         self.rewards.check_dominance(tasks)
         return tasks
+
+    def score_for(self, stage: str, update: int) -> None:
+        """From now on, score episodes by the weights that hold at this update; a new phase is noted once."""
+        spec = self.rewards.at(update)
+        if spec.version == self.scoring.version:
+            return
+        self.scoring = self.env.score = spec
+        # Environments that were made before would go on with the old weights.
+        self.collector.close()
+        text = f"Reward phase '{spec.phase}' has begun: from here on episodes are scored by weights {spec.version}."
+        # A resumed run enters the phase again, but its store remembers the first time.
+        if all(note.text != text for note in self.folder.store.notes("rewards")):
+            self.folder.store.add_note(stage, update, "rewards", text)
+            self.view.message(text)
 
     def publish(self) -> None:
         """Hand the policy's new weights to the sampler."""
@@ -73,13 +99,35 @@ class Session:
         if self.interrupts.requested:
             raise Interrupted(f"Stopped; everything is saved. Go on with: ferrata train {self.folder.path} --resume")
 
+    def seal_audit(self) -> None:
+        """Note in the store where the audit log stands, so that what is removed from it later is found.
+
+        The log only grows, also where a resumed run goes back: the note is no matter of one step.
+        """
+        stages = self.folder.store.stages()
+        if self.audit is not None and stages:
+            self.folder.store.add_note(stages[-1], 0, SEAL, self.audit.seal())
+
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments, the judge and the audit log."""
         self.env.close()
         self.collector.close()
+        if self.judge is not None:
+            self.judge.close()
+        if self.audit is not None:
+            self.audit.close()
+            self.seal_audit()
 
-    def _make_env(self) -> Environment:
-        return make_env(self.recipe.env.name, tiers=self.recipe.env.tiers, rewards=self.recipe.rewards)
+    def _make_env(self, audit: AuditLog | None) -> Environment:
+        section = self.recipe.env
+        return make_env(
+            section.name,
+            tiers=section.tiers,
+            rewards=self.scoring.section,
+            families=section.families,
+            tools=section.tools,
+            audit=audit,
+        )
 
     def _evaluate(
         self, stage: str, step: int, kind: str, decoding: str, n: int

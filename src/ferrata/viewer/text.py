@@ -11,6 +11,7 @@ import json
 import unicodedata
 from typing import NamedTuple
 
+from ferrata.envs.actions import MAX_OBJECTS, end_of_broken
 from ferrata.records import Event, EventKind
 
 _NAMES = {"\t": "TAB", "\r": "CR", "\x1b": "ESC", "\x00": "NUL", "\x7f": "DEL"}
@@ -44,13 +45,13 @@ def split_action(text: str) -> ActionText:
     """Cut the text around the first JSON object with the key 'action'."""
     decoder = json.JSONDecoder()
     start = text.find("{")
-    for _ in range(64):  # as many opening braces as the environment's own parser tries
+    for _ in range(MAX_OBJECTS):
         if start < 0:
             break
         try:
             value, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            end = start + 1
+            end = end_of_broken(text, start)
         else:
             if isinstance(value, dict) and "action" in value:
                 return ActionText(text[:start], text[start:end], text[end:])
@@ -70,6 +71,6 @@ def event_tone(kind: EventKind) -> str:
     """'good', 'bad' or 'plain': how an event is coloured."""
     if kind in (EventKind.SUBGOAL, EventKind.SUCCESS):
         return "good"
-    if kind in (EventKind.STEP, EventKind.TOOL_COST):
+    if kind in (EventKind.STEP, EventKind.TOOL_COST, EventKind.TOOL_FAULT):
         return "plain"
     return "bad"

@@ -2,11 +2,15 @@
 
 language         names and numbers, and which of them only evaluation may use
 phrases          the fixed sentences and stems of an episode
-world            draws a world: notes, tables, distractors
-families         task families: what is asked, what must come of it
+world            draws a world: notes, tables, distractors, mail
+goals            what must come of a task, as an ordered list of parts
+families         the table of task families; `tier1`, `tier2`, `tier3` hold them, `drafting` what they share
 judge            whether documents, messages and answer are what was asked for
-demonstrations   scripted episodes, flawless and flawed
-environment      the five tools
+roles            what the people whom the agent writes to answer, and when
+solutions        the steps that solve a task
+demonstrations   the same with the flaws of people
+proofs           scripted failures
+environment      the nine tools
 """
 
 from ferrata.envs.office.environment import OfficeEnvironment

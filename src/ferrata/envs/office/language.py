@@ -41,6 +41,17 @@ def names(evaluation: bool) -> tuple[str, ...]:
 
 
 @cache
+def namesakes(name: str, evaluation: bool) -> tuple[str, ...]:
+    """All other names of one split that share a syllable with `name`, at the same place."""
+    first = next(
+        first for first in FIRST_SYLLABLES if name.startswith(first) and name[len(first) :] in SECOND_SYLLABLES
+    )
+    second = name.removeprefix(first)
+    similar = {first + other for other in SECOND_SYLLABLES} | {other + second for other in FIRST_SYLLABLES}
+    return tuple(other for other in names(evaluation) if other in similar and other != name)
+
+
+@cache
 def numbers(low: int, high: int, evaluation: bool) -> tuple[str, ...]:
     """The numbers in [low, high) of one split, as text."""
     return tuple(str(n) for n in range(low, high) if reserved(str(n)) == evaluation)

@@ -10,7 +10,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ferrata.envs.office.language import NAME_FIELDS, NUMBER_FIELDS, draw_name, draw_number
+from ferrata.envs.office.language import (
+    MAIL_DOMAIN,
+    NAME_FIELDS,
+    NUMBER_FIELDS,
+    draw_name,
+    draw_number,
+    namesakes,
+)
 from ferrata.envs.office.phrases import TABLES
 
 
@@ -24,12 +31,21 @@ class WorldDraw:
         """Subject -> field -> value: becomes notes/SUBJECT.txt."""
         self.rows: dict[str, dict[str, dict[str, str]]] = {}
         """Table -> name -> column -> value."""
+        self.files: dict[str, str] = {}
+        """Further files, path -> content."""
+        self.inbox: list[dict[str, str]] = []
+        """Mails that are there from the start: `from`, `subject`, `body`."""
         self.used: set[str] = set()
         """Every name and number of this world."""
 
     def name(self) -> str:
         """A name that this world does not have yet."""
         return self._fresh(lambda: draw_name(self.stream, self.evaluation))
+
+    def similar(self, name: str) -> str:
+        """A name that this world does not have yet, that is half the same as `name`."""
+        free = [other for other in namesakes(name, self.evaluation) if other not in self.used]
+        return self._fresh(lambda: self.stream.choice(free) if free else draw_name(self.stream, self.evaluation))
 
     def number(self, low: int = 100, high: int = 1000) -> str:
         """A number that this world does not have yet."""
@@ -71,6 +87,23 @@ class WorldDraw:
         row = {column: self.number() for column in TABLES[table]} | {field: self.name() for field in NAME_FIELDS}
         self.rows.setdefault(table, {})[name] = row | cells
 
+    def sign_note(self, subject: str, name: str) -> str:
+        """Add a field with a name to a note; returns the field."""
+        field = self.stream.choice([field for field in NAME_FIELDS if field not in self.notes[subject]])
+        self.notes[subject] = self._shuffled({**self.notes[subject], field: name})
+        return field
+
+    def add_report(self) -> str:
+        """A report that is there already; returns its name."""
+        name = self.name()
+        self.files[f"reports/{name}.md"] = self.number()
+        return name
+
+    def add_mail(self, person: str, subject: str, **fields: str) -> int:
+        """A mail in the inbox; returns its number."""
+        self.inbox.append({"from": person + MAIL_DOMAIN, "subject": subject, "body": note_text(fields)})
+        return len(self.inbox)
+
     def content(self) -> dict[str, Any]:
         """Files and tables, JSON-ready: with a distractor note, and distractor rows in both tables."""
         self.add_note(self.name())
@@ -78,7 +111,9 @@ class WorldDraw:
             for _ in range(self.stream.randint(1, 2)):
                 self.add_row(table, self.name())
         files = {f"notes/{subject}.txt": note_text(fields) for subject, fields in self.notes.items()}
-        return {"files": files, "tables": {table: self._table(rows) for table, rows in self.rows.items()}}
+        tables = {table: self._table(rows) for table, rows in self.rows.items()}
+        mails = {"inbox": self.inbox} if self.inbox else {}
+        return {"files": files | self.files, "tables": tables, **mails}
 
     def _table(self, rows: dict[str, dict[str, str]]) -> dict[str, Any]:
         names = list(rows)

@@ -1,0 +1,60 @@
+"""Where an author's code failed: an unexpected exception becomes one sentence that names file, line and function."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ferrata.envs.base import Environment
+from ferrata.envs.contract.report import Broken, NotChecked
+
+ADVICE = "Mend that line; a tool raises ToolError for what it cannot do and Refused for what it must not do."
+_PACKAGE = str(Path(inspect.getfile(Environment)).parents[1])
+
+
+@contextmanager
+def blame(kind: type[Environment], doing: str, advice: str = ADVICE) -> Iterator[None]:
+    """Turn any exception inside the block into `Broken`: `doing` is the sentence's beginning, e.g. "Tool 'x'"."""
+    try:
+        yield
+    except (Broken, NotChecked):
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}"[:300].split())
+        raise Broken(f"{doing} raised {reason} ({where(kind, error)}).", advice) from error
+
+
+def where(kind: type[Environment], error: BaseException) -> str:
+    """`file.py:31 in type_code`: the innermost frame of the author's own files, else of any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    folders = _folders(kind)
+    own = [frame for frame in frames if frame.filename.startswith(folders) and not _ours(frame.filename, folders)]
+    frame = (own or list(frames))[-1]
+    return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}"
+
+
+def _folders(kind: type[Environment]) -> tuple[str, ...]:
+    """The folders of the classes between `kind` and Environment."""
+    classes = [cls for cls in kind.__mro__ if issubclass(cls, Environment) and cls is not Environment]
+    return tuple(f"{Path(file).resolve().parent}{os.sep}" for cls in classes if (file := _file(cls)))
+
+
+def _file(cls: type) -> str:
+    try:
+        return inspect.getfile(cls)
+    except (TypeError, OSError):
+        return ""  # typed at a prompt
+
+
+def _ours(filename: str, folders: tuple[str, ...]) -> bool:
+    """True for Ferrata's own files, unless the environment is one that ships with Ferrata."""
+    return filename.startswith(_PACKAGE) and not any(folder.startswith(_PACKAGE) for folder in folders)
+
+
+def _short(filename: str) -> str:
+    relative = os.path.relpath(filename)
+    return filename if relative.startswith("..") else relative
