@@ -81,7 +81,7 @@ def test_the_commands_are_these() -> None:
         ("report", set()),
         ("check-env", {"--tier", "--tasks", "--fuzz", "--json"}),
         ("init", {"--name"}),
-        ("verify-audit", set()),
+        ("verify-audit", {"--seal"}),
         ("audit-rewards", {"--recipe", "--tasks", "--json"}),
     ],
 )

@@ -120,11 +120,16 @@ def init(
 
 
 @app.command(name="verify-audit")
-def verify_audit(run: Run) -> None:
-    """Check the audit log of a run: every link of every chain."""
+def verify_audit(
+    run: Run,
+    seal: Annotated[
+        str | None, typer.Option(help="A seal that was printed before: nothing of it may be gone.", show_default=False)
+    ] = None,
+) -> None:
+    """Check the audit log of a run: every link of every chain, and that nothing was removed."""
     from ferrata.cli import auditing
 
-    if not auditing.check_audit(run):
+    if not auditing.check_audit(run, seal):
         raise typer.Exit(1)
 
 

@@ -7,6 +7,7 @@ and a subgoal that no task knows, would otherwise pass in silence or fail far fr
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.blame import blame
+from ferrata.envs.contract.definition import refuse_unmade, shared_state
 from ferrata.envs.contract.report import Broken
 from ferrata.envs.scripts import Script
 from ferrata.envs.tools import tools_of
@@ -57,7 +59,10 @@ class Subject:
     ) -> None:
         self.make = make
         self.env = make()
+        refuse_unmade(self.env)
         self.kind = type(self.env)
+        self.shared = copy.deepcopy(shared_state(self.kind))
+        """What stood in the class before anything was played."""
         families = sum(len(self.env.families[tier]) for tier in self.env.tiers)
         self.tasks_each = max(tasks_each, families)
         self.fuzzed = fuzzed
@@ -203,8 +208,8 @@ def _watched(kind: type[Environment], watch: _Watch) -> type[Environment]:
 def _text_only(kind: type[Environment], name: str, watch: _Watch) -> Callable[..., Any]:
     method = getattr(kind, name)
 
-    def watched(self: Environment, **arguments: Any) -> Any:
-        answer = method(self, **arguments)
+    def watched(self: Environment, *values: Any, **arguments: Any) -> Any:
+        answer = method(self, *values, **arguments)
         if not isinstance(answer, str):
             raise Broken(
                 f"Family '{watch.family}': tool '{name}' of {kind.__name__} returned {type(answer).__name__}, "
