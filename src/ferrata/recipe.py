@@ -249,11 +249,50 @@ class SftSection(Section):
     """The gradient is scaled down to this norm."""
 
 
+class ChannelSection(Section):
+    """Two channels of reward: each gets its own advantage, standardised over the batch, and they are added by weight.
+
+    Outcome is the verdict and the penalty for an episode that a budget cut; process is everything else.
+    """
+
+    process: Annotated[float, Field(ge=0.0)] = 0.3
+    """Weight of rewards along the way."""
+    outcome: Annotated[float, Field(ge=0.0)] = 1.0
+    """Weight of the outcome."""
+    process_lam: Share = 0.9
+    """As `rl.lam`, for rewards along the way."""
+    outcome_lam: Share = 0.95
+    """As `rl.lam`, for the outcome."""
+
+
+class ValueSection(Section):
+    """The value head of PPO, on the policy's own body."""
+
+    learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
+    """Of the head alone (AdamW)."""
+    weight: Annotated[float, Field(ge=0.0)] = 0.5
+    """Weight of its loss beside the policy's."""
+    clip: Annotated[float, Field(gt=0.0)] = 0.5
+    """How far a value may move in one update, in units of reward."""
+    warmup: Annotated[int, Field(ge=0)] = 2
+    """First updates in which the head alone learns: until then its values say nothing."""
+
+
 class RlSection(Section):
     """Reinforcement learning on groups of episodes."""
 
-    algorithm: Literal["grpo"] = "grpo"
-    """How rewards become advantages."""
+    algorithm: Literal["grpo", "rloo", "reinforce++", "gigpo", "ppo"] = "grpo"
+    """How rewards become advantages; see `algorithms/credit.py`."""
+    view: Literal["episode", "turn"] = "episode"
+    """'turn' takes every turn as an episode of its own, for comparison: what comes later does not count."""
+    gamma: Share = 0.99
+    """Discount per turn, where an algorithm looks at returns from a turn on."""
+    lam: Share = 0.95
+    """Trace of generalised advantage estimation, per turn."""
+    step_weight: Annotated[float, Field(ge=0.0)] = 1.0
+    """Weight of GiGPO's comparison of turns from the same state, beside that of episodes."""
+    channels: ChannelSection | None = None
+    """Process and outcome kept apart; without it, the rewards of a turn are added up."""
     updates: Annotated[int, Field(ge=0)] = 60
     """Rounds of collect and learn; 0 skips the stage, evaluation included."""
     tasks_per_update: Positive = 16
@@ -280,10 +319,27 @@ class RlSection(Section):
     """Upper clip of the probability ratio: 1 + clip_high."""
     kl: Annotated[float, Field(ge=0.0)] = 0.01
     """Weight of the KL divergence to the frozen reference, in the loss."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where the divergence counts: as a term of the loss, or taken off the reward of each turn (estimator k1)."""
     kl_estimator: Literal["k2", "k3"] = "k3"
-    """How the divergence is estimated from sampled tokens; see `algorithms/divergence.py`."""
+    """How the divergence is estimated from sampled tokens in the loss; see `algorithms/divergence.py`."""
     entropy: Annotated[float, Field(ge=0.0)] = 0.003
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus; with `entropy_target`, at the first update."""
+    entropy_target: Annotated[float, Field(ge=0.0)] = 0.0
+    """Entropy to hold (nats per token), by changing the weight of the bonus from update to update; 0 leaves it."""
+    aggregation: Literal["token", "sequence", "constant"] = "token"
+    """Which tokens weigh how much: all the same (DAPO); every episode the same (GRPO as published); all the same, with
+    a divisor that does not depend on what was sampled (Dr. GRPO)."""
+    ratio: Literal["token", "sequence"] = "token"
+    """Whose probability ratio is clipped: each token's, or the whole episode's (GSPO)."""
+    importance_limit: Annotated[float, Field(ge=1.0)] = 2.0
+    """Largest importance weight of tokens that an older policy sampled."""
+    instructions: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Share of demonstrations among the examples of each step, against forgetting."""
+    redraws: Annotated[int, Field(ge=0, le=16)] = 0
+    """How often groups without spread are replaced by fresh ones in one update (dynamic sampling)."""
+    value: ValueSection = ValueSection()
+    """The value head of PPO."""
     normalise: bool = True
     """Divide the group advantage by the group's standard deviation; false gives Dr. GRPO's advantage."""
     spread_floor: Annotated[float, Field(gt=0.0)] = 0.05

@@ -30,7 +30,7 @@ def sample(policy: Policy, lengths: list[int], temperature: float, seed: int) ->
             opening = openings[turn.key]
             mask = [False] * len(opening) + [True] * len(turn.token_ids)
             logprobs = [0.0] * len(opening) + turn.logprobs
-            examples.append(Example([*opening, *turn.token_ids], mask, logprobs, 1.0, temperature))
+            examples.append(Example([*opening, *turn.token_ids], mask, logprobs, [1.0] * sum(mask), temperature))
     return examples
 
 
@@ -48,6 +48,6 @@ def test_sampler_and_learner_agree(tiny_policy: Policy, lengths: list[int], temp
 
 def test_a_learner_at_another_temperature_is_noticed(tiny_policy: Policy) -> None:
     example = sample(tiny_policy, [20], 0.5, 1)[0]
-    wrong = Example(example.token_ids, example.loss_mask, example.logprobs, 1.0, 1.0)
+    wrong = Example(example.token_ids, example.loss_mask, example.logprobs, example.advantages, 1.0)
     learner = Learner(copy.deepcopy(tiny_policy.model), RlSection(kl=0.0, minibatches=1))
     assert learner.update([wrong], random.Random(0))["rl/logprob_gap_max"] > 10 * BOUND

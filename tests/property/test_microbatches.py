@@ -36,8 +36,8 @@ def batches(draw: st.DrawFn) -> list[Example]:
         mask = [False, *(stream.random() < 0.6 for _ in range(length - 1))]
         ids = [stream.randrange(VOCABULARY) for _ in range(length)]
         logprobs = [stream.uniform(-4, -2) if trained else 0.0 for trained in mask]
-        examples.append(Example(ids, mask, logprobs, stream.uniform(-2, 2)))
-    return [*examples, Example([1, 2, 3], [False, True, True], [0.0, -3.0, -2.5], 1.0)]
+        examples.append(Example(ids, mask, logprobs, [stream.uniform(-2, 2)] * sum(mask)))
+    return [*examples, Example([1, 2, 3], [False, True, True], [0.0, -3.0, -2.5], [1.0, 1.0])]
 
 
 def gradient(model: LlamaForCausalLM) -> torch.Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ferrata.algorithms.advantages import GroupSpread, classify_group, group_advantages, leave_one_out, step_groups
-from ferrata.algorithms.table import ADVANTAGES, DIVERGENCES, advantage, divergence
+from ferrata.algorithms.table import DIVERGENCES, ESTIMATORS, PROCESS_ESTIMATORS, divergence, estimator
 from ferrata.errors import UnknownNameError
 
 
@@ -71,10 +71,11 @@ def test_groups_are_classified(values: list[float], successes: list[bool | None]
 
 
 def test_tables_name_the_nearest_entry() -> None:
-    assert advantage("grpo") is ADVANTAGES["grpo"]
+    assert estimator("grpo") is ESTIMATORS["grpo"]
+    assert estimator("grpo", process=True) is PROCESS_ESTIMATORS["grpo"]
     assert divergence("k3") is DIVERGENCES["k3"]
     with pytest.raises(UnknownNameError, match="'grpo'"):
-        advantage("grop")
+        estimator("grop")
     with pytest.raises(UnknownNameError, match="divergence estimator 'kl'"):
         divergence("kl")
 

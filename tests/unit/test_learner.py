@@ -14,10 +14,10 @@ from ferrata.learning.forward import logprobs_by_example
 from ferrata.learning.learner import Learner
 from ferrata.learning.muon import orthogonalise
 from ferrata.learning.optimizer import build_optimizer, guarded_step, warmup_decay
-from ferrata.learning.preparation import REASONS, prepare_grpo
+from ferrata.learning.preparation import REASONS, prepare
 from ferrata.learning.supervised import SupervisedLearner
 from ferrata.recipe import RlSection, SftSection
-from ferrata.records import Group, StopReason, Task, Trajectory
+from ferrata.records import Group, StopReason, Task, Trajectory, Turn
 
 VOCABULARY, WANTED = 12, 7
 TASK = Task("test", "family", 1, "train", "Do it.", {}, ("done",), 5)
@@ -33,8 +33,9 @@ def tiny_policy(seed: int = 0) -> LlamaForCausalLM:
 
 
 def trajectory(reward: float | None, success: bool | None = None, **changes: object) -> Trajectory:
+    turn = Turn("", "", [2, 3], [-1.0, -2.0], None, (), {"outcome": reward or 0.0}, "state")
     fields: dict[str, object] = {
-        "task": TASK, "turns": [], "token_ids": [1, 2, 3], "loss_mask": [False, True, True],
+        "task": TASK, "turns": [turn], "token_ids": [1, 2, 3], "loss_mask": [False, True, True],
         "logprobs": [0.0, -1.0, -2.0], "stop": StopReason.COMPLETED, "success": success, "reward": reward,
     }  # fmt: skip
     return Trajectory(**(fields | changes))
@@ -52,7 +53,7 @@ def sampled(model: LlamaForCausalLM, stream: random.Random, count: int = 32) -> 
     drawn = list(zip(ids_by_row, logprobs_by_row, strict=True))
     scores = [float(ids[1:].count(WANTED)) for ids, _ in drawn]
     mean = sum(scores) / count
-    return [Example(i, [False, True, True], p, s - mean) for (i, p), s in zip(drawn, scores, strict=True)]
+    return [Example(i, [False, True, True], p, [s - mean] * 2) for (i, p), s in zip(drawn, scores, strict=True)]
 
 
 def wanted_probability(model: LlamaForCausalLM) -> float:
@@ -102,7 +103,7 @@ def test_before_the_first_step_ratios_are_one_and_the_gap_is_closed() -> None:
 def test_the_gap_reports_log_probabilities_of_another_distribution() -> None:
     model = tiny_policy()
     (true,) = logprobs_by_example(model, microbatches([Example.demonstration([1, 5], [False, True])], 99), 1)
-    stale = Example([1, 5], [False, True], [0.0, true.item() - 0.5], 1.0)
+    stale = Example([1, 5], [False, True], [0.0, true.item() - 0.5], [1.0])
     metrics = Learner(model, RlSection(kl=0.0)).update([stale], random.Random(0))
     assert metrics["rl/logprob_gap"] == pytest.approx(0.5, abs=1e-5)
     assert metrics["rl/ratio_mean"] == pytest.approx(math.exp(0.5), rel=1e-4)
@@ -136,7 +137,7 @@ def test_the_reference_is_neither_trained_nor_asked_when_it_has_no_weight() -> N
 def test_nothing_to_train_takes_no_step() -> None:
     model = tiny_policy()
     before = copy.deepcopy(model.state_dict())
-    silent = Example([1, 2], [False, False], [0.0, 0.0], 1.0)
+    silent = Example([1, 2], [False, False], [0.0, 0.0])
     for batch in ([], [silent]):
         assert Learner(model, RlSection(kl=0.0)).update(batch, random.Random(0))["rl/steps"] == 0
         assert SupervisedLearner(model, SftSection()).update(batch) == {"sft/tokens": 0.0}
@@ -146,7 +147,7 @@ def test_nothing_to_train_takes_no_step() -> None:
 def test_a_gradient_that_is_not_finite_is_refused_and_counted() -> None:
     model = tiny_policy()
     before = copy.deepcopy(model.state_dict())
-    poisoned = Example([1, 2], [False, True], [0.0, -1.0], math.nan)
+    poisoned = Example([1, 2], [False, True], [0.0, -1.0], [math.nan])
     metrics = Learner(model, RlSection(kl=0.0)).update([poisoned], random.Random(0))
     assert (metrics["rl/steps"], metrics["rl/steps_skipped"]) == (0, 1)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -190,8 +191,8 @@ def test_prepared_counts_add_up_and_name_every_reason() -> None:
         Group(TASK, [trajectory(math.nan, False), trajectory(1.0, True, temperature=0.0)]),
         Group(TASK, [trajectory(1.0, True, loss_mask=[False] * 3), trajectory(1.0, True), trajectory(1.0, False)]),
     ]
-    examples, metrics = prepare_grpo(groups, RlSection())
-    assert [example.advantage for example in examples] == [1.0, -1.0]
+    examples, metrics = prepare(groups, RlSection())
+    assert [example.advantages for example in examples] == [[1.0, 1.0], [-1.0, -1.0]]
     dropped = {reason: metrics[f"dropped/{reason}"] for reason in REASONS}
     assert dropped == {
         "faulty": 1, "unscored": 1, "not_finite": 1, "greedy": 1, "no_sampled_tokens": 1, "no_spread": 8,
@@ -204,8 +205,8 @@ def test_prepared_counts_add_up_and_name_every_reason() -> None:
 
 def test_a_failed_environment_does_not_move_the_group_mean() -> None:
     crash = trajectory(-100.0, False, stop=StopReason.TIMEOUT)
-    examples, _ = prepare_grpo([Group(TASK, [trajectory(2.0), trajectory(0.0), crash])], RlSection(normalise=False))
-    assert [example.advantage for example in examples] == [1.0, -1.0]
+    examples, _ = prepare([Group(TASK, [trajectory(2.0), trajectory(0.0), crash])], RlSection(normalise=False))
+    assert [example.advantages for example in examples] == [[1.0, 1.0], [-1.0, -1.0]]
 
 
 def test_weights_decay_only_where_they_are_matrices() -> None:

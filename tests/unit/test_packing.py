@@ -26,7 +26,7 @@ def example(stream: random.Random, length: int, temperature: float = 1.0) -> Exa
     ids = [stream.randrange(VOCABULARY) for _ in range(length)]
     mask = [False, *(stream.random() < 0.5 for _ in ids[1:])]
     logprobs = [-stream.random() if trained else 0.0 for trained in mask]
-    return Example(ids, mask, logprobs, stream.uniform(-1, 1), temperature)
+    return Example(ids, mask, logprobs, [stream.uniform(-1, 1)] * sum(mask), temperature)
 
 
 def some_examples(count: int = 9) -> list[Example]:
@@ -57,7 +57,7 @@ def test_every_trained_token_stands_in_one_micro_batch_with_its_numbers(tokens: 
             assert batch.ids_BT[row, : one.length].tolist() == list(one.token_ids[: one.length])
             assert batch.targets_N[n] == one.token_ids[target]
             assert batch.sampled_logprobs_N[n].item() == pytest.approx(one.logprobs[target])
-            assert batch.advantages_N[n].item() == pytest.approx(one.advantage)
+            assert batch.advantages_N[n].item() == pytest.approx(one.advantages[0])
             seen.append((owner, target))
     assert sorted(seen) == [(i, target) for i, one in enumerate(examples) for target in one.targets]
     assert len(seen) == trained_tokens(examples)
@@ -123,7 +123,7 @@ def test_impossible_examples_are_refused(
     ids: list[int], mask: list[bool], logprobs: list[float], temperature: float
 ) -> None:
     with pytest.raises(AssertionError):
-        Example(ids, mask, logprobs, 1.0, temperature)
+        Example(ids, mask, logprobs, [1.0] * sum(mask), temperature)
 
 
 def test_models_that_transform_their_logits_are_refused() -> None:

@@ -2,45 +2,46 @@
 
     token_mean      every token weighs the same (DAPO)
     sequence_mean   every episode weighs the same, however long it is (GRPO as published)
-    constant        every token weighs 1 / (episodes x length), whatever was sampled (Dr. GRPO)
+    constant        every token weighs the same, with a divisor that does not depend on what was sampled (Dr. GRPO)
 
-Each gives a weight per token, so that the loss is `sum_t w_t L_t` and micro-batches add up exactly to the whole.
-
-Shape legend: B = episodes of a minibatch, N = their trained tokens, laid end to end.
+Each gives weights that are known before the first token is scored: `loss = sum_i w_i sum_t L_{i,t} / divisor`, so that
+micro-batches add up exactly to the whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
+from typing import NamedTuple
 
 
-def token_mean(counts: Sequence[int], length: int) -> Tensor:
-    """`w_t = 1 / N` (Yu et al. 2025, "DAPO", equation 12).
+class Weights(NamedTuple):
+    """How a batch of episodes is added up."""
+
+    episodes: list[float] | None
+    """Weight of the tokens of each episode; None when all have weight 1."""
+    divisor: float
+
+
+def token_mean(counts: Sequence[int], length: int) -> Weights:
+    """`w_i = 1`, divided by the number of tokens (Yu et al. 2025, "DAPO", equation 12).
 
     Args:
-        counts: trained tokens of each of the B episodes, in order.
-        length: not used here; the longest that an episode's trained part may be, for `constant`.
-
-    Returns:
-        (N,) weights in float32.
+        counts: trained tokens of each episode of the batch; at least one is above 0.
+        length: the most tokens that an episode can have, for `constant`.
     """
-    total = sum(counts)
-    return torch.full((total,), 1.0 / total)
+    return Weights(None, float(sum(counts)))
 
 
-def sequence_mean(counts: Sequence[int], length: int) -> Tensor:
-    """`w_t = 1 / (B |o_i|)`, with the trained tokens of the token's own episode (Shao et al. 2024, equation 3)."""
-    episodes = sum(count > 0 for count in counts)
-    return torch.cat([torch.full((count,), 1.0 / (episodes * count)) for count in counts if count])
+def sequence_mean(counts: Sequence[int], length: int) -> Weights:
+    """`w_i = 1 / |o_i|`, divided by the number of episodes (Shao et al. 2024, "DeepSeekMath", equation 3)."""
+    return Weights([1.0 / max(count, 1) for count in counts], float(_episodes(counts)))
 
 
-def constant(counts: Sequence[int], length: int) -> Tensor:
-    """`w_t = 1 / (B length)`: long and short answers have the same weight per token (Liu et al. 2025, "Dr. GRPO").
+def constant(counts: Sequence[int], length: int) -> Weights:
+    """`w_i = 1`, divided by episodes x `length` (Liu et al. 2025, "Understanding R1-Zero-like training")."""
+    return Weights(None, float(_episodes(counts) * length))
 
-    As `token_mean`, but with a divisor that does not depend on what was sampled, so that the gradient is unbiased.
-    """
-    episodes = sum(count > 0 for count in counts)
-    return torch.full((sum(counts),), 1.0 / (episodes * length))
+
+def _episodes(counts: Sequence[int]) -> int:
+    """Episodes that have a trained token."""
+    return sum(count > 0 for count in counts)

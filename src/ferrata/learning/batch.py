@@ -17,6 +17,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,10 +36,18 @@ class Example:
     """True for the ids that are trained. Never the first: nothing precedes it."""
     logprobs: Sequence[float]
     """Log-probability of each trained id when it was sampled, 0.0 elsewhere (nats)."""
-    advantage: float = 0.0
-    """Advantage of every trained token; unused in supervised learning."""
+    advantages: Sequence[float] = ()
+    """Advantage of each trained token, in order; empty for a demonstration."""
     temperature: float = 1.0
     """Temperature of the distribution that was sampled from, over 0: the learner scores the same distribution."""
+    turns: Sequence[int] = ()
+    """Trained tokens of each turn, in order; they sum to the trained tokens. Empty where nobody asks for turns."""
+    values: Sequence[Sequence[float]] = ()
+    """What a value head said before the update: for each channel, one value for each turn."""
+    value_targets: Sequence[Sequence[float]] = ()
+    """What it should have said; shaped as `values`."""
+    stale: bool = False
+    """True when an older policy sampled it, so that its log-probabilities are not those of the policy at the start."""
     targets: list[int] = field(init=False, repr=False)
     """Indices of the trained ids, ascending."""
 
@@ -46,17 +56,34 @@ class Example:
         assert self.temperature > 0.0, "a greedy choice has no log-probability to learn from"
         targets = [index for index, trained in enumerate(self.loss_mask) if trained]
         assert not targets or targets[0] > 0, "the first token is predicted from nothing"
+        assert len(self.advantages) in (0, len(targets)), "one advantage per trained token"
+        assert not self.turns or sum(self.turns) == len(targets), "the turns hold all trained tokens"
         object.__setattr__(self, "targets", targets)
 
     @classmethod
-    def of(cls, trajectory: Trajectory, advantage: float) -> Example:
-        """The example of a sampled trajectory: its ids exactly as sampled."""
-        return cls(trajectory.token_ids, trajectory.loss_mask, trajectory.logprobs, advantage, trajectory.temperature)
+    def of(cls, trajectory: Trajectory, advantages: Sequence[float], **more: Any) -> Example:
+        """The example of a sampled trajectory: its ids exactly as sampled, with the advantage of each of its turns."""
+        turns = [len(turn.token_ids) for turn in trajectory.turns]
+        each = [advantage for advantage, count in zip(advantages, turns, strict=True) for _ in range(count)]
+        return cls(
+            trajectory.token_ids,
+            trajectory.loss_mask,
+            trajectory.logprobs,
+            each,
+            trajectory.temperature,
+            turns,
+            **more,
+        )
 
     @classmethod
     def demonstration(cls, token_ids: Sequence[int], loss_mask: Sequence[bool]) -> Example:
         """An example for supervised learning: nobody sampled it."""
         return cls(token_ids, loss_mask, [0.0] * len(token_ids))
+
+    @property
+    def sampled(self) -> bool:
+        """True when a policy sampled it; false for a demonstration."""
+        return bool(self.advantages)
 
     @property
     def length(self) -> int:
@@ -84,6 +111,10 @@ class MicroBatch:
     """Temperature at which each id was sampled; None when all are 1."""
     counts: list[int]
     """Trained ids of each row; they sum to N."""
+    sampled_N: Tensor | None
+    """False for the ids of demonstrations, which nobody sampled; None when all were sampled."""
+    firsts_S: Tensor
+    """Which of the N ids is the first of a turn; S turns, row after row."""
 
 
 def microbatches(examples: Sequence[Example], tokens: int) -> list[MicroBatch]:
@@ -129,7 +160,23 @@ def _assemble(examples: Sequence[Example], rows: list[int]) -> MicroBatch:
         places_N=torch.tensor([start + target - 1 for start, _, target in flat]),
         targets_N=torch.tensor([example.token_ids[target] for _, example, target in flat]),
         sampled_logprobs_N=torch.tensor([example.logprobs[target] for _, example, target in flat]),
-        advantages_N=torch.tensor([example.advantage for _, example, _ in flat]),
+        advantages_N=torch.tensor([value for example in chosen for value in _advantages(example)]),
         temperatures_N=torch.tensor(temperatures) if any(t != 1.0 for t in temperatures) else None,
         counts=[len(example.targets) for example in chosen],
+        sampled_N=None if all(e.sampled for e in chosen) else torch.tensor([e.sampled for _, e, _ in flat]),
+        firsts_S=_firsts(chosen),
     )
+
+
+def _advantages(example: Example) -> Sequence[float]:
+    """Advantage of each trained id; that of a demonstration is 1: its loss is then its negative log-likelihood."""
+    return example.advantages if example.sampled else [1.0] * len(example.targets)
+
+
+def _firsts(chosen: Sequence[Example]) -> Tensor:
+    """Places of the first ids of turns among the trained ids of these examples."""
+    places, start = [], 0
+    for example in chosen:
+        places += [start + offset for offset in accumulate(example.turns[:-1], initial=0)] if example.turns else []
+        start += len(example.targets)
+    return torch.tensor(places, dtype=torch.int64)

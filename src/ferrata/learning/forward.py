@@ -1,7 +1,9 @@
 """The forward pass that all learners share: logits at trained tokens only.
 
     check_model     refuse a model whose logits are more than its output layer
-    trained_logits  micro-batch -> logits of the trained tokens
+    trained_hidden  micro-batch -> hidden states that predict the trained tokens
+    logits_of       hidden states -> logits of the trained tokens
+    trained_logits  both in one
     pick            log-distribution and ids -> log-probability of each id
     token_logprobs  micro-batch -> log-probability of each trained token
     logprobs_by_example  the same for many micro-batches, dealt back to their examples
@@ -34,12 +36,22 @@ def check_model(model: PreTrainedModel) -> None:
         raise PolicyError(f"{type(model).__name__} transforms its logits ({', '.join(changed)}): not supported yet.")
 
 
-def trained_logits(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
-    """Logits (N, V) in float32 of the distributions that the trained tokens were sampled from."""
+def trained_hidden(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """Hidden states (N, D) from which the trained tokens are predicted."""
     hidden_BTD = model.base_model(input_ids=batch.ids_BT, use_cache=False).last_hidden_state
-    hidden_ND = hidden_BTD.flatten(0, 1).index_select(0, batch.places_N)
+    hidden_ND: Tensor = hidden_BTD.flatten(0, 1).index_select(0, batch.places_N)
+    return hidden_ND
+
+
+def logits_of(model: PreTrainedModel, hidden_ND: Tensor, batch: MicroBatch) -> Tensor:
+    """Logits (N, V) in float32 of the distributions that the trained tokens were sampled from."""
     logits_NV: Tensor = model.get_output_embeddings()(hidden_ND).float()
     return logits_NV if batch.temperatures_N is None else logits_NV / batch.temperatures_N[:, None]
+
+
+def trained_logits(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """Both in one: logits (N, V) of the trained tokens."""
+    return logits_of(model, trained_hidden(model, batch), batch)
 
 
 def pick(log_distribution_NV: Tensor, ids_N: Tensor) -> Tensor:

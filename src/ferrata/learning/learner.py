@@ -1,13 +1,14 @@
 """Reinforcement learning: several optimizer steps on one collection of examples.
 
-    Learner.update       reference log-probabilities, then epochs x minibatches of
+    Learner.score        what reference and value head say about trajectories, before the update
+    Learner.update       what stays the same for the update, then epochs x minibatches of
       Learner._step      one optimizer step: micro-batches -> loss.backward(), guarded step
-        Learner._loss    clipped surrogate + kl * divergence - entropy bonus, of one micro-batch
+        Objective        clipped surrogate + kl * divergence - entropy bonus, of one micro-batch
 
-Every loss is a sum over sampled tokens divided by the count of the minibatch, so each sampled token weighs the same,
-and micro-batches add up exactly to the gradient of the minibatch.
+Every loss is a sum over trained tokens with weights and a divisor of the whole minibatch, so micro-batches add up
+exactly to its gradient.
 
-Shape legend: N = trained tokens of a micro-batch, V = vocabulary.
+Shape legend: N = trained tokens of a micro-batch, V = vocabulary, S = its turns, C = channels of reward.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ferrata.algorithms.entropy import entropy
-from ferrata.algorithms.policy_gradient import clip_fraction, clipped_surrogate, token_log_ratio
-from ferrata.algorithms.table import divergence
+from ferrata.algorithms.table import aggregation
 from ferrata.learning.batch import Example, MicroBatch, microbatches, split, trained_tokens
-from ferrata.learning.forward import check_model, logprobs_by_example, pick, trained_logits
+from ferrata.learning.courses import Scored, channels
+from ferrata.learning.critic import Critic
+from ferrata.learning.forward import check_model, logits_of, logprobs_by_example, trained_hidden
 from ferrata.learning.meters import Meters
+from ferrata.learning.objective import Known, Objective
 from ferrata.learning.optimizer import build_optimizer, guarded_step
 from ferrata.recipe import RlSection
+from ferrata.records import Trajectory
+
+ENTROPY_WEIGHTS = (1e-5, 0.1)
+"""Between these the controller moves the weight of the entropy bonus."""
 
 
 class Learner:
@@ -40,19 +46,44 @@ class Learner:
         model: the policy; trained in place.
         section: the recipe's `rl` section.
         reference: frozen policy for the divergence; needed when `section.kl` is above 0.
+        length: the most tokens that an episode can have; what `rl.aggregation = "constant"` divides by.
 
     Raises:
         PolicyError: the model cannot be scored, see `forward.check_model`.
     """
 
-    def __init__(self, model: PreTrainedModel, section: RlSection, reference: PreTrainedModel | None = None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, section: RlSection, reference: PreTrainedModel | None = None, length: int = 512
+    ) -> None:
         assert reference is not None or section.kl == 0.0, "a divergence needs a reference"
         check_model(model)
-        self.model, self.reference, self.section = model.eval(), reference, section
-        self._divergence = divergence(section.kl_estimator)
+        self.model, self.reference, self.section, self.length = model.eval(), reference, section, length
+        self.critic = Critic(model, section, len(channels(section))) if section.algorithm == "ppo" else None
+        """The value head, where the algorithm has one."""
+        self._objective = Objective(section, section.entropy)
         self._optimizer = build_optimizer(model, section.learning_rate, section.weight_decay, section.optimizer)
         self.updates = 0
         """How many times `update` trained something."""
+
+    @property
+    def scores(self) -> bool:
+        """True when advantages need what `score` says."""
+        return self.critic is not None or (self.section.kl > 0.0 and self.section.kl_in == "reward")
+
+    def score(self, trajectories: Sequence[Trajectory]) -> list[Scored]:
+        """What reference and value head say about each trajectory, as the policy stands."""
+        examples = [Example.of(trajectory, [0.0] * len(trajectory.turns)) for trajectory in trajectories]
+        divergences: list[Tensor | None] = [None] * len(examples)
+        if self.reference is not None and self.section.kl_in == "reward":
+            reference = self._logprobs(self.reference.eval(), examples)
+            divergences = [_by_turn(example, logprobs) for example, logprobs in zip(examples, reference, strict=True)]
+        if self.critic is None:
+            return [Scored(divergences_T) for divergences_T in divergences]
+        values = self.critic.values(examples, self.section.microbatch_tokens)
+        return [
+            Scored(divergences_T, values_CT[:, :-1], values_CT[:, -1])
+            for divergences_T, values_CT in zip(divergences, values, strict=True)
+        ]
 
     def update(self, examples: Sequence[Example], shuffle: random.Random) -> dict[str, float]:
         """Learn from one collection: `epochs` passes of `minibatches` optimizer steps.
@@ -62,22 +93,35 @@ class Learner:
             shuffle: the stream that deals examples into minibatches.
 
         Returns:
-            Metrics named `rl/...`; means are over sampled tokens. `rl/logprob_gap*` compares the sampler with the
+            Metrics named `rl/...`; means are over trained tokens. `rl/logprob_gap*` compares the sampler with the
             learner on the first minibatch, before its step. Without a trained token: `rl/tokens` 0, and no step.
         """
         examples = [example for example in examples if example.targets]
         if not examples:
             return {"rl/tokens": 0.0, "rl/steps": 0.0, "rl/steps_skipped": 0.0}
         self._optimizer.set_learning_rate(self.learning_rate)
-        reference = self._reference_logprobs(examples)
+        reference = self._logprobs(self.reference.eval(), examples) if self.reference is not None else None
+        start = self._start(examples)
         meters = Meters()
         norms: list[float] = []
         for _ in range(self.section.epochs):
             for part in split(len(examples), self.section.minibatches, shuffle):
-                parts_reference = [reference[i] for i in part] if reference else None
-                norms.append(self._step([examples[i] for i in part], parts_reference, meters, first=not norms))
+                chosen = [examples[i] for i in part]
+                parts = [[known[i] for i in part] if known else None for known in (reference, start)]
+                norms.append(self._step(chosen, parts[0], parts[1], meters, first=not norms))
         self.updates += 1
-        return meters.metrics() | _step_metrics(norms) | {"rl/tokens": float(trained_tokens(examples))}
+        metrics = meters.metrics()
+        self._hold_entropy(metrics)
+        stale = sum(example.stale for example in examples)
+        return (
+            metrics
+            | _step_metrics(norms)
+            | {
+                "rl/tokens": float(trained_tokens(examples)),
+                "rl/entropy_weight": self._objective.entropy_weight,
+                "rl/stale_share": stale / len(examples),
+            }
+        )
 
     @property
     def learning_rate(self) -> float:
@@ -86,61 +130,81 @@ class Learner:
         return self.section.learning_rate * (1.0 - self.section.learning_rate_decay * done)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer and the count of updates; the weights are the model's own."""
-        return {"optimizer": self._optimizer.state_dict(), "updates": self.updates}
+        """Optimizer, value head, entropy weight and count of updates; the weights are the model's own."""
+        return {
+            "optimizer": self._optimizer.state_dict(),
+            "critic": None if self.critic is None else self.critic.state_dict(),
+            "entropy_weight": self._objective.entropy_weight,
+            "updates": self.updates,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on exactly where `state_dict` was taken, given the same weights."""
         self._optimizer.load_state_dict(state["optimizer"])
+        if self.critic is not None:
+            self.critic.load_state_dict(state["critic"])
+        self._objective.entropy_weight = state["entropy_weight"]
         self.updates = state["updates"]
 
-    def _reference_logprobs(self, examples: Sequence[Example]) -> list[Tensor] | None:
-        """Log-probabilities of the trained tokens of each example under the reference; None when it is not needed."""
-        if self.reference is None or self.section.kl == 0.0:
-            return None
-        batches = microbatches(examples, self.section.microbatch_tokens)
-        return logprobs_by_example(self.reference.eval(), batches, len(examples))
+    def _logprobs(self, model: PreTrainedModel, examples: Sequence[Example]) -> list[Tensor]:
+        """Log-probabilities of the trained tokens of each example, without a graph."""
+        return logprobs_by_example(model, microbatches(examples, self.section.microbatch_tokens), len(examples))
 
-    def _step(self, examples: list[Example], reference: list[Tensor] | None, meters: Meters, first: bool) -> float:
+    def _start(self, examples: Sequence[Example]) -> list[Tensor] | None:
+        """Log-probabilities at the start of the update: those of sampling, but for what an older policy sampled."""
+        old = [index for index, example in enumerate(examples) if example.stale]
+        if not old:
+            return None
+        start = [torch.tensor([example.logprobs[target] for target in example.targets]) for example in examples]
+        for index, logprobs_N in zip(old, self._logprobs(self.model, [examples[i] for i in old]), strict=True):
+            start[index] = logprobs_N
+        return start
+
+    def _step(
+        self,
+        examples: list[Example],
+        reference: list[Tensor] | None,
+        start: list[Tensor] | None,
+        meters: Meters,
+        first: bool,
+    ) -> float:
         """One optimizer step on one minibatch; returns the norm of its gradient."""
-        tokens = trained_tokens(examples)
+        weights = aggregation(self.section.aggregation)([len(e.targets) for e in examples], self.length)
+        turns = sum(len(example.turns) for example in examples)
         for batch in microbatches(examples, self.section.microbatch_tokens):
-            reference_N = torch.cat([reference[i] for i in batch.examples]) if reference else None
-            loss = self._loss(batch, reference_N, tokens, meters, first)
+            each = None
+            if weights.episodes is not None:
+                each = torch.tensor([weights.episodes[i] for i in batch.examples]).repeat_interleave(
+                    torch.tensor(batch.counts)
+                )
+            known = Known(each, weights.divisor, _rows(reference, batch), _rows(start, batch))
+            hidden_ND = trained_hidden(self.model, batch)
+            log_distribution_NV = logits_of(self.model, hidden_ND, batch).log_softmax(dim=-1)
+            loss = self._objective(log_distribution_NV, batch, known, meters, first)
+            if self.critic is not None:
+                loss = self.critic.loss(loss, hidden_ND, batch, examples, turns, self._objective, meters)
             loss.backward()  # type: ignore[no-untyped-call]
+        if self.critic is not None:
+            self.critic.step()
         return guarded_step(self._optimizer, self.section.max_grad_norm)
 
-    def _loss(self, batch: MicroBatch, reference_N: Tensor | None, tokens: int, meters: Meters, first: bool) -> Tensor:
-        """The part of a micro-batch in the loss of its minibatch, which has `tokens` trained tokens."""
-        section = self.section
-        log_distribution_NV = trained_logits(self.model, batch).log_softmax(dim=-1)
-        logprobs_N = pick(log_distribution_NV, batch.targets_N)
-        with torch.set_grad_enabled(section.entropy > 0.0):
-            entropy_N = entropy(log_distribution_NV)
-        log_ratio_N = token_log_ratio(logprobs_N, batch.sampled_logprobs_N)
-        loss_N = clipped_surrogate(log_ratio_N, batch.advantages_N, section.clip_low, section.clip_high)
-        if section.entropy > 0.0:
-            loss_N = loss_N - section.entropy * entropy_N
-        if reference_N is not None:
-            divergence_N = self._divergence(logprobs_N, reference_N)
-            loss_N = loss_N + section.kl * divergence_N
-            meters.add("rl/kl", divergence_N)
-        self._measure(batch, logprobs_N, log_ratio_N, meters, first)
-        meters.add("rl/loss", loss_N)
-        meters.add("rl/entropy", entropy_N)
-        return loss_N.sum() / tokens
+    def _hold_entropy(self, metrics: dict[str, float]) -> None:
+        """Move the weight of the entropy bonus towards the target: up when the entropy is too low."""
+        target, low, high = self.section.entropy_target, *ENTROPY_WEIGHTS
+        if target > 0.0:
+            moved = self._objective.entropy_weight * math.exp(0.5 * (1.0 - metrics["rl/entropy"] / target))
+            self._objective.entropy_weight = min(high, max(low, moved))
 
-    @torch.no_grad()
-    def _measure(self, batch: MicroBatch, logprobs_N: Tensor, log_ratio_N: Tensor, meters: Meters, first: bool) -> None:
-        """What the importance ratios say; before any step, how far sampler and learner are apart."""
-        clipped_N = clip_fraction(log_ratio_N, batch.advantages_N, self.section.clip_low, self.section.clip_high)
-        meters.add("rl/clip_fraction", clipped_N)
-        meters.add("rl/ratio_mean", log_ratio_N.exp())
-        meters.largest("rl/ratio_max", float(log_ratio_N.max().exp()))
-        if first:
-            gap_N = (logprobs_N - batch.sampled_logprobs_N).abs()
-            meters.add("rl/logprob_gap", gap_N)
-            meters.largest("rl/logprob_gap_max", float(gap_N.max()))
+
+def _rows(values: list[Tensor] | None, batch: MicroBatch) -> Tensor | None:
+    """What belongs to a micro-batch's rows, end to end."""
+    return None if values is None else torch.cat([values[i] for i in batch.examples])
+
+
+def _by_turn(example: Example, reference_N: Tensor) -> Tensor:
+    """`sum_t (log pi - log reference)` over the tokens of each turn (T,), the estimator k1."""
+    sampled_N = torch.tensor([example.logprobs[target] for target in example.targets])
+    return torch.stack([part.sum() for part in (sampled_N - reference_N).split_with_sizes(list(example.turns))])
 
 
 def _step_metrics(norms: list[float]) -> dict[str, float]:

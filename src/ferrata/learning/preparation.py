@@ -1,6 +1,6 @@
 """From groups of trajectories to examples with advantages; whatever is left out is counted with its reason.
 
-    prepare_grpo      groups -> examples and metrics
+    prepare           groups -> examples and metrics
     untrained_reason  why a trajectory cannot be trained, or None
 
 Every trajectory ends as an example or under one `dropped/*` reason, and every group as trained or under one
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import torch
 
 from ferrata.algorithms.advantages import GroupSpread, classify_group
-from ferrata.algorithms.table import advantage
 from ferrata.learning.batch import Example
+from ferrata.learning.courses import Scored, turn_estimates
 from ferrata.recipe import RlSection
 from ferrata.records import Group, Trajectory
 
@@ -24,30 +25,41 @@ REASONS = ("faulty", "unscored", "not_finite", "greedy", "no_sampled_tokens", "n
 """Why a trajectory is not trained, in the order in which it is checked."""
 
 
-def prepare_grpo(groups: list[Group], section: RlSection) -> tuple[list[Example], dict[str, float]]:
-    """Give every sampled token of a trajectory the advantage of the trajectory within its group.
+WHOLE_BATCH = ("ppo", "reinforce++")
+"""Algorithms that compare with the batch or with a value, not with the group: for them no group is without a say."""
+
+Score = Callable[[Sequence[Trajectory]], list[Scored]]
+"""What the learner knows of trajectories before the update."""
+
+
+def prepare(
+    groups: Sequence[Group], section: RlSection, score: Score | None = None
+) -> tuple[list[Example], dict[str, float]]:
+    """Give every sampled token of a trajectory the advantage of its turn.
 
     Args:
         groups: trajectories of the same task from the same initial state; sizes may differ.
-        section: which advantage, `normalise`, `spread_floor`.
+        section: the algorithm and its settings.
+        score: asked once, for all usable trajectories, where the algorithm needs values or divergences.
 
     Returns:
-        The examples of the groups whose rewards differ, and counts of everything: `rl/trajectories`,
+        The examples of the groups that have something to say, and counts of everything: `rl/trajectories`,
         `rl/trajectories_trained`, `groups/*`, `dropped/*`.
     """
-    examples: list[Example] = []
     dropped: Counter[str] = Counter()
     kinds: Counter[GroupSpread] = Counter()
+    trained: list[list[Trajectory]] = []
     for group in groups:
         reasons = [untrained_reason(trajectory) for trajectory in group.trajectories]
         dropped.update(reason for reason in reasons if reason is not None)
         usable = [t for t, reason in zip(group.trajectories, reasons, strict=True) if reason is None]
         kind = _kind(usable, section)
         kinds[kind] += 1
-        if kind is GroupSpread.MIXED:
-            examples += _examples(usable, section)
+        if kind is GroupSpread.MIXED or section.algorithm in WHOLE_BATCH:
+            trained.append(usable)
         else:
             dropped["no_spread"] += len(usable)
+    examples = _examples(trained, section, score)
     return examples, _metrics(groups, examples, dropped, kinds)
 
 
@@ -73,13 +85,24 @@ def _kind(trajectories: list[Trajectory], section: RlSection) -> GroupSpread:
     return classify_group(_rewards(trajectories), [t.success for t in trajectories], section.spread_floor)
 
 
-def _examples(trajectories: list[Trajectory], section: RlSection) -> list[Example]:
-    advantages_G = advantage(section.algorithm)(_rewards(trajectories), section.normalise, section.spread_floor)
-    return [Example.of(t, float(value)) for t, value in zip(trajectories, advantages_G, strict=True)]
+def _examples(groups: list[list[Trajectory]], section: RlSection, score: Score | None) -> list[Example]:
+    flat = [trajectory for group in groups for trajectory in group]
+    known = iter(score(flat) if score else [Scored()] * len(flat))
+    scored = [[next(known) for _ in group] for group in groups]
+    credits = [credit for group in turn_estimates(groups, scored, section) for credit in group]
+    return [
+        Example.of(
+            trajectory,
+            credit.advantages_T.tolist(),
+            values=[] if credit.values_CT is None else credit.values_CT.tolist(),
+            value_targets=[] if credit.targets_CT is None else credit.targets_CT.tolist(),
+        )
+        for trajectory, credit in zip(flat, credits, strict=True)
+    ]
 
 
 def _metrics(
-    groups: list[Group], examples: list[Example], dropped: Counter[str], kinds: Counter[GroupSpread]
+    groups: Sequence[Group], examples: list[Example], dropped: Counter[str], kinds: Counter[GroupSpread]
 ) -> dict[str, float]:
     metrics = {
         "groups/total": float(len(groups)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from ferrata.learning.learner import Learner
-from ferrata.learning.preparation import prepare_grpo
+from ferrata.learning.preparation import prepare
 from ferrata.models.policy import load_policy, save_policy
 from ferrata.records import Task
 from ferrata.rollout.collector import Collection
@@ -30,8 +30,8 @@ def run(session: Session, position: Position | None) -> None:
         collection = session.collector.collect(
             draw_groups(session, update), recipe.seed, ("rl", "sampling", update), faults=session.faults
         )
-        examples, spread = prepare_grpo(collection.groups, section)
         started = time.perf_counter()
+        examples, spread = prepare(collection.groups, section, learner.score if learner.scores else None)
         learned = learner.update(examples, stream(recipe.seed, "rl", "shuffle", update))
         learned["time/learning"] = time.perf_counter() - started
         session.publish()
@@ -61,7 +61,7 @@ def make_learner(session: Session, position: Position | None) -> Learner:
         if position is None:
             save_policy(session.policy, folder)
         reference = load_policy(folder).model
-    learner = Learner(session.policy.model, section, reference)
+    learner = Learner(session.policy.model, section, reference, session.recipe.rollout.max_tokens)
     if position:
         restore(learner, position)
     return learner
