@@ -255,6 +255,8 @@ class ChannelSection(Section):
     Outcome is the verdict and the penalty for an episode that a budget cut; process is everything else.
     """
 
+    apart: bool = False
+    """Keep the channels apart; without it, the rewards of a turn are added up and nothing else here is read."""
     process: Annotated[float, Field(ge=0.0)] = 0.3
     """Weight of rewards along the way."""
     outcome: Annotated[float, Field(ge=0.0)] = 1.0
@@ -291,8 +293,8 @@ class RlSection(Section):
     """Trace of generalised advantage estimation, per turn."""
     step_weight: Annotated[float, Field(ge=0.0)] = 1.0
     """Weight of GiGPO's comparison of turns from the same state, beside that of episodes."""
-    channels: ChannelSection | None = None
-    """Process and outcome kept apart; without it, the rewards of a turn are added up."""
+    channels: ChannelSection = ChannelSection()
+    """Process and outcome, kept apart or added up."""
     updates: Annotated[int, Field(ge=0)] = 60
     """Rounds of collect and learn; 0 skips the stage, evaluation included."""
     tasks_per_update: Positive = 16

@@ -131,7 +131,7 @@ def to_go(groups: Groups, settings: Settings) -> list[list[Estimate]]:
     estimates = []
     for group in groups:
         returns = [discounted_returns(course.rewards_T, settings.gamma) for course in group]
-        made_N = group_advantages(torch.cat(returns), settings.normalise, settings.spread_floor)
+        made_N = group_advantages(_end_to_end(returns), settings.normalise, settings.spread_floor)
         estimates.append([Estimate(part) for part in made_N.split_with_sizes([len(part) for part in returns])])
     return estimates
 
@@ -156,7 +156,7 @@ def _of_episodes(group: Sequence[Course], advantages_G: Tensor) -> list[Estimate
 
 def _of_steps(group: Sequence[Course], settings: Settings) -> list[Tensor]:
     """Advantage of each turn of a group among its turns in the same state."""
-    returns_S = torch.cat([discounted_returns(course.rewards_T, settings.gamma) for course in group])
+    returns_S = _end_to_end([discounted_returns(course.rewards_T, settings.gamma) for course in group])
     states = [state for course in group for state in course.states]
     advantages_S = step_groups(returns_S, states, settings.normalise, settings.spread_floor)
     return list(advantages_S.split_with_sizes([len(course.rewards_T) for course in group]))
@@ -167,12 +167,15 @@ def _gae(course: Course, settings: Settings) -> tuple[Tensor, Tensor]:
     return gae(course.rewards_T, course.values_T, settings.gamma, settings.lam, course.last_value)
 
 
+def _end_to_end(parts: Sequence[Tensor]) -> Tensor:
+    """All parts in one; also none."""
+    return torch.cat(list(parts)) if parts else torch.zeros(0)
+
+
 def _over_batch(parts: list[list[Tensor]], settings: Settings) -> list[list[Tensor]]:
     """Centre the numbers of all turns of the batch, and divide by their spread when `normalise`."""
     flat = [part for group in parts for part in group]
-    if not flat:
-        return parts
-    all_N = torch.cat(flat)
+    all_N = _end_to_end(flat)
     made_N = standardise(all_N, settings.spread_floor) if settings.normalise else all_N - all_N.mean()
     dealt = iter(made_N.split_with_sizes([len(part) for part in flat]))
     return [[next(dealt) for _ in group] for group in parts]

@@ -51,7 +51,7 @@ class Credit:
 
 def channels(section: RlSection) -> tuple[str, ...]:
     """Names of the channels of reward, in the order of the value head's outputs."""
-    return ("process", "outcome") if section.channels else ("reward",)
+    return ("process", "outcome") if section.channels.apart else ("reward",)
 
 
 def turn_estimates(
@@ -120,14 +120,14 @@ def _reward(turn: Turn, channel: str) -> float:
 
 def _settings(channel: str, section: RlSection) -> Settings:
     lam = section.lam
-    if section.channels:
+    if section.channels.apart:
         lam = section.channels.process_lam if channel == "process" else section.channels.outcome_lam
     return Settings(section.gamma, lam, section.normalise, section.spread_floor, section.step_weight)
 
 
 def _combined(by_channel: list[list[list[Estimate]]], section: RlSection) -> list[list[Tensor]]:
     """The advantages of all channels in one."""
-    if section.channels is None:
+    if not section.channels.apart:
         return [[estimate.advantages_T for estimate in group] for group in by_channel[0]]
     flat = [[estimate.advantages_T for group in estimates for estimate in group] for estimates in by_channel]
     sizes = [[len(estimate.advantages_T) for estimate in group] for group in by_channel[0]]

@@ -57,7 +57,8 @@ class Learner:
     ) -> None:
         assert reference is not None or section.kl == 0.0, "a divergence needs a reference"
         check_model(model)
-        self.model, self.reference, self.section, self.length = model.eval(), reference, section, length
+        self.model, self.section, self.length = model.eval(), section, length
+        self.reference = reference if section.kl > 0.0 else None
         self.critic = Critic(model, section, len(channels(section))) if section.algorithm == "ppo" else None
         """The value head, where the algorithm has one."""
         self._objective = Objective(section, section.entropy)
