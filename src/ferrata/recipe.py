@@ -354,6 +354,38 @@ class RlSection(Section):
     """Entry gate: smallest share of valid actions."""
 
 
+class LadderSection(Section):
+    """From easy tasks to hard ones while RL goes on (SPEC CUR-1 to CUR-3). Judged after every small evaluation."""
+
+    enabled: bool = False
+    """Without it, tasks are drawn from all tiers from the start."""
+    gate: Share = 0.40
+    """Success on the newest tier over which the next one is added."""
+    evaluations: Positive = 2
+    """How many evaluations running must say so, up as well as down."""
+    newest: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Share of the newest tier among training tasks."""
+    collapse: Share = 0.5
+    """The newest tier is taken back when success on a tier below falls under this share of what it was."""
+    turn_caps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (30, 60, 100)
+    """Turns per episode, one after the other; each task's own cap applies as well."""
+    cut_share: Share = 0.15
+    """The next turn cap holds when a larger share of episodes is cut by this one."""
+    tools: tuple[str, ...] = ()
+    """Tool set of each rung, as `env.tools`; the last holds for all further ones. Empty gives each task its own."""
+    schedule: tuple[Positive, ...] = ()
+    """RL updates at which tiers are added, instead of the gate."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        """Caps grow, and updates come one after the other."""
+        if list(self.turn_caps) != sorted(set(self.turn_caps)):
+            raise ValueError(f"ladder.turn_caps = {list(self.turn_caps)} must grow from each to the next.")
+        if list(self.schedule) != sorted(set(self.schedule)):
+            raise ValueError(f"ladder.schedule = {list(self.schedule)} must grow from each to the next.")
+        return self
+
+
 class EvaluationSection(Section):
     """Greedy evaluation on unseen tasks."""
 
@@ -405,6 +437,7 @@ class Recipe(Section):
     rollout: RolloutSection = RolloutSection()
     sft: SftSection = SftSection()
     rl: RlSection = RlSection()
+    ladder: LadderSection = LadderSection()
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
 
