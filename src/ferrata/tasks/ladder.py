@@ -7,8 +7,9 @@
     Ladder.state, load     for the checkpoint
 
 A rung adds a tier to the mix. The agent climbs when its success on the newest tier was over the gate in some
-evaluations running, and goes back down when its success on the tiers below has collapsed since it climbed. The turn cap rises by
-itself, when many episodes are cut by it. Nothing here is drawn at random: the same evaluations give the same ladder.
+evaluations running, and goes back down when its success on the tiers below has collapsed since it climbed. The turn
+cap rises by itself, when many episodes are cut by it. Nothing here is drawn at random: the same evaluations give the
+same ladder.
 """
 
 from __future__ import annotations
