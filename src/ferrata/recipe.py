@@ -218,12 +218,36 @@ class RolloutSection(Section):
     """Turns per episode; each task's own cap applies as well."""
     max_tokens_per_turn: Positive = 64
     """Sampled tokens in one turn."""
+    max_thinking_tokens: Annotated[int, Field(ge=0)] = 0
+    """Sampled tokens of a turn before its action has to begin; then the agent is handed over to its action, for which
+    the rest of `max_tokens_per_turn` is left. 0 means no budget of its own."""
     max_tokens: Positive = 512
     """Tokens of a whole trajectory, read and written."""
+    max_observation_tokens: Annotated[int, Field(ge=0)] = 0
+    """Tokens of one observation; the model is told how many were left out. 0 means no limit beyond `max_tokens`."""
+    stop: Literal["turn", "json"] = "turn"
+    """What ends a turn before its budget: 'turn', the end-of-turn token; 'json', that token or the end of the JSON
+    object that names an action, whichever comes first."""
     temperature: Annotated[float, Field(gt=0.0)] = 1.0
     """Sampling temperature in training; evaluation is greedy."""
     max_fault_share: Share = 0.2
     """Largest share of episodes of one collection that may fail through no fault of the agent."""
+    workers: Annotated[int, Field(ge=0, le=256)] = 0
+    """Processes that run the environments; 0 runs them in the training process, which is best for those that answer
+    within a few milliseconds."""
+    step_seconds: Annotated[float, Field(gt=0.0)] = 60.0
+    """Longest time for one step, or for the beginning of an episode (seconds). A worker cuts what takes longer, and
+    the episode counts as a timeout. Without workers a step that hangs cannot be cut, and a slow one is only counted."""
+
+    @model_validator(mode="after")
+    def _action_fits(self) -> Self:
+        """What thinking may use must leave room for the action (SPEC ENV-14)."""
+        if self.max_thinking_tokens >= self.max_tokens_per_turn:
+            raise ValueError(
+                f"rollout.max_thinking_tokens = {self.max_thinking_tokens} leaves no room for an action in "
+                f"rollout.max_tokens_per_turn = {self.max_tokens_per_turn}."
+            )
+        return self
 
 
 class SftSection(Section):

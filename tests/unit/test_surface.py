@@ -30,7 +30,9 @@ KEYS = {
     "rewards": "success failure process efficiency near_repeat repeat format invalid unfinished safety tool_cost "
     "process_limit phases",
     "judge": "kind endpoint model rubric api_key_env timeout retries at_once",
-    "rollout": "episodes_at_once max_turns max_tokens_per_turn max_tokens temperature max_fault_share",
+    "rollout": "episodes_at_once max_turns max_tokens_per_turn max_thinking_tokens max_tokens max_observation_tokens "
+    "stop temperature "
+    "max_fault_share workers step_seconds",
     "sft": "updates demonstrations batch_size optimizer learning_rate weight_decay warmup imperfection max_grad_norm",
     "rl": "algorithm updates tasks_per_update group_size optimizer learning_rate learning_rate_decay weight_decay "
     "epochs minibatches microbatch_tokens clip_low clip_high kl kl_estimator entropy normalise spread_floor "

@@ -14,14 +14,13 @@ from rich.text import Text
 
 from ferrata.cli import json_file
 from ferrata.cli.live import Terminal, percent
-from ferrata.envs.base import Environment
 from ferrata.evaluation.evaluate import evaluate as evaluate_policy
 from ferrata.evaluation.results import EvaluationResult, Rate
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
 from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
-from ferrata.rollout.worlds import find_environment, make_env
+from ferrata.rollout.worlds import EnvironmentSpec, find_environment
 from ferrata.runs import RunFolder
 from ferrata.runs.folder import is_run
 from ferrata.sampling.local import LocalSampler
@@ -68,7 +67,7 @@ def measure(request: Request) -> EvaluationResult:
     return result
 
 
-def _worlds(request: Request, recipe: Recipe) -> Callable[[], Environment]:
+def _worlds(request: Request, recipe: Recipe) -> EnvironmentSpec:
     """What makes the environments that were asked for; a run's own has its families and tools, where they apply."""
     name = request.env or recipe.env.name
     offered = find_environment(name).families
@@ -77,7 +76,7 @@ def _worlds(request: Request, recipe: Recipe) -> Callable[[], Environment]:
     known = {family for tier in tiers for family in offered.get(tier, ())}
     families = tuple(family for family in recipe.env.families if own and family in known)
     tools = recipe.env.tools if own else ""
-    return lambda: make_env(name, tiers=tiers, rewards=recipe.rewards, families=families, tools=tools)
+    return EnvironmentSpec(name, tiers, recipe.rewards, families, tools)
 
 
 def _source(policy: str) -> tuple[Recipe, str]:
@@ -94,10 +93,10 @@ def _source(policy: str) -> tuple[Recipe, str]:
 
 
 @contextmanager
-def _collector(folder: str, request: Request, recipe: Recipe, make: Callable[[], Environment]) -> Iterator[Collector]:
+def _collector(folder: str, request: Request, recipe: Recipe, make: EnvironmentSpec) -> Iterator[Collector]:
     policy = load_policy(folder)
     at_once = min(recipe.rollout.episodes_at_once, request.tasks)
-    sampler = LocalSampler(policy, at_once, recipe.rollout.max_tokens)
+    sampler = LocalSampler(policy, at_once, recipe.rollout.max_tokens, recipe.rollout.stop)
     judge = make_judge(recipe.judge, Path(request.policy) / VERDICTS if is_run(Path(request.policy)) else None)
     collector = Collector(sampler, make, policy.chat, recipe.rollout, judge)
     try:

@@ -69,6 +69,10 @@ class AuditLog:
         except OSError as error:
             raise _unwritable(folder, error) from error
 
+    def __reduce__(self) -> tuple[type[AuditLog], tuple[Path]]:
+        """Another process writes a file of its own in the same folder."""
+        return type(self), (self.folder,)
+
     @property
     def path(self) -> Path:
         """The file that is written."""

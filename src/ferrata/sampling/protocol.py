@@ -23,7 +23,16 @@ class Completion(msgspec.Struct, frozen=True):
     logprobs: list[float]
     """Log-probability of each under the distribution that it was drawn from (nats)."""
     stopped: bool
-    """True when a stop id ended the turn, False when its token budget did."""
+    """True when a stop id or the end of the action ended the turn, False when its token budget did."""
+
+
+class SamplerClock(msgspec.Struct, frozen=True):
+    """Where a sampler's time went since it was made (seconds); whoever reads it twice knows what lay between."""
+
+    reading: float = 0.0
+    """Computing what episodes were handed to read (prefill)."""
+    sampling: float = 0.0
+    """Computing and drawing the tokens of turns (decode)."""
 
 
 class Sampler(Protocol):
@@ -41,11 +50,18 @@ class Sampler(Protocol):
     def version(self) -> int:
         """Which published weights sample."""
 
+    @property
+    def clock(self) -> SamplerClock:
+        """Where its time went so far."""
+
     def open(self, key: int, seed: int, temperature: float) -> None:
         """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy."""
 
     def submit(self, key: int, ids: Sequence[int], max_new_tokens: int) -> None:
-        """Append new ids to the episode and ask for its next turn of at most `max_new_tokens` tokens."""
+        """Append new ids to the episode and ask for its next turn of at most `max_new_tokens` tokens.
+
+        Without new ids the last turn goes on.
+        """
 
     def advance(self) -> list[Completion]:
         """Take one step for all episodes that wait for a turn; return the turns that it finished."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from ferrata.envs.audit import AuditLog
-from ferrata.envs.base import Environment
 from ferrata.envs.faults import FaultRates
 from ferrata.errors import Interrupted
 from ferrata.evaluation.evaluate import evaluate
@@ -16,7 +15,7 @@ from ferrata.records import Task, Trajectory
 from ferrata.rewards import RewardSpec
 from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
-from ferrata.rollout.worlds import make_env
+from ferrata.rollout.worlds import EnvironmentSpec
 from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import RunView, Score
@@ -40,14 +39,16 @@ class Session:
         """Injected into the tools while RL collects; evaluation is without."""
         self.audit = AuditLog(folder.path / "audit") if recipe.run.audit else None
         """Where what the policy does is logged; scripted demonstrations are not."""
-        self.env = self._make_env(None)
+        self.env = self._env_spec(None)()
         self.unseen = self.env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed)
         """The tasks of the full evaluation; training tasks are checked against them."""
         self.policy = load_policy(recipe.policy.model)
-        self.sampler = LocalSampler(self.policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens)
+        self.sampler = LocalSampler(
+            self.policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens, recipe.rollout.stop
+        )
         self.judge = make_judge(recipe.judge, folder.path / VERDICTS)
         self.collector = Collector(
-            self.sampler, lambda: self._make_env(self.audit), self.policy.chat, recipe.rollout, self.judge
+            self.sampler, self._env_spec(self.audit), self.policy.chat, recipe.rollout, self.judge
         )
 
     def draw_tasks(self, n: int, *path: str | int) -> list[Task]:
@@ -64,7 +65,7 @@ class Session:
             return
         self.scoring = self.env.score = spec
         # Environments that were made before would go on with the old weights.
-        self.collector.close()
+        self.collector.remake(self._env_spec(self.audit))
         text = f"Reward phase '{spec.phase}' has begun: from here on episodes are scored by weights {spec.version}."
         # A resumed run enters the phase again, but its store remembers the first time.
         if all(note.text != text for note in self.folder.store.notes("rewards")):
@@ -108,15 +109,11 @@ class Session:
         if self.audit is not None:
             self.audit.close()
 
-    def _make_env(self, audit: AuditLog | None) -> Environment:
+    def _env_spec(self, audit: AuditLog | None) -> EnvironmentSpec:
+        """How environments are made, with the weights that score now."""
         section = self.recipe.env
-        return make_env(
-            section.name,
-            tiers=section.tiers,
-            rewards=self.scoring.section,
-            families=section.families,
-            tools=section.tools,
-            audit=audit,
+        return EnvironmentSpec(
+            section.name, section.tiers, self.scoring.section, section.families, section.tools, audit
         )
 
     def _evaluate(
