@@ -60,7 +60,7 @@ class Lodge(Environment):
         if how == "exit":
             sys.exit("enough")
         if how == "child":
-            subprocess.Popen(["sleep", "3600"])
+            subprocess.Popen(["sleep", "86397"])
         if how.startswith("wait "):
             while not os.path.exists(how[5:]):
                 time.sleep(0.01)
@@ -151,6 +151,18 @@ def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.02)
+
+
+def sleepers() -> set[int]:
+    """What `fail("child")` has started and is still there."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if entry.read_bytes() == b"sleep\x0086397\x00" and not is_gone(int(entry.parent.name)):
+                found.add(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
 
 
 def drawing(saying: Saying) -> Decide:
@@ -297,6 +309,21 @@ def test_the_reason_of_a_lost_episode_names_how_the_process_ended(
         under_test.collect([(tasks[0], 1)], 0)
 
 
+def test_what_a_lost_worker_had_started_goes_with_it(collector: Any, tasks: list[Task], saying: Saying) -> None:
+    before, started = sleepers(), set()
+
+    def decide(seed: int, turn: int) -> list[int]:
+        if turn == 1 and not started:
+            started.update(sleepers() - before)
+            os.kill(host_of(under_test).pids[0], signal.SIGKILL)
+        return saying("leave" if turn == 3 else "draw") if turn else saying("fail", how="child")
+
+    under_test = collector(decide, workers=1)
+    assert under_test.collect([(tasks[0], 1)], 0).stats.played == 1
+    assert len(started) == 1
+    assert all(is_gone(pid) for pid in started)
+
+
 def test_an_episode_that_cannot_be_played_again_is_begun_anew(
     collector: Any, tasks: list[Task], saying: Saying
 ) -> None:
@@ -326,7 +353,10 @@ def test_what_goes_wrong_in_a_tool_ends_its_own_episode(
     calm = collector(drawing(saying), workers=0).collect([(task, 1) for task in tasks], 7)
     unlucky = calm.trajectories[2].seed
 
+    first: list[int] = []
+
     def decide(seed: int, turn: int) -> Sequence[int]:
+        first.extend(host_of(under_test).pids if not first else [])
         return saying("fail", how=how) if seed == unlucky else drawing(saying)(seed, turn)
 
     under_test = collector(decide, step_seconds=4.0)
@@ -339,6 +369,10 @@ def test_what_goes_wrong_in_a_tool_ends_its_own_episode(
     found, wanted = essences(collection), essences(calm)
     assert (found[2].stop, found[2].reward, found[2].success) == (stop, None, None)
     assert found[:2] + found[3:] == wanted[:2] + wanted[3:]
+    kept = [pid for pid in first if pid in host_of(under_test).pids]
+    assert len(first) == 2
+    assert (len(kept) < 2) == (how == "hang"), "a thread that hangs can only be ended with its process"
+    assert all(is_gone(pid) for pid in first if pid not in kept)
 
 
 def test_an_answer_that_cannot_travel_is_the_environments_failure(
@@ -441,18 +475,6 @@ spec, chat = EnvironmentSpec("lodge:Lodge"), load_policy("base").chat
 collector = Collector(Sampler(chat), spec, chat, RolloutSection(workers=2, max_tokens_per_turn=200))
 collector.collect([(task, 1) for task in make_env("lodge:Lodge").tasks("train", 8)], 0)
 """
-
-
-def sleepers() -> set[int]:
-    """The `sleep 3600` that run now."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if entry.read_bytes() == b"sleep\x003600\x00" and not is_gone(int(entry.parent.name)):
-                found.add(int(entry.parent.name))
-        except OSError:
-            continue
-    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
