@@ -88,7 +88,7 @@ class RewardPhase(Section):
     """The first RL update of the phase; it lasts until the next one."""
     success: float | None = None
     """As `rewards.success`."""
-    failure: float | None = None
+    failure: Cost | None = None
     """As `rewards.failure`."""
     process: Bonus | None = None
     """As `rewards.process`."""
@@ -115,7 +115,7 @@ class RewardSection(Section):
 
     success: float = 5.0
     """Outcome when the judge says success."""
-    failure: float = -1.0
+    failure: Cost = -1.0
     """Outcome when the judge says failure."""
     process: Bonus = 0.08
     """Each subgoal reached for the first time."""
@@ -165,18 +165,18 @@ class RewardSection(Section):
 
 def _check_weights(weights: RewardSection, where: str) -> None:
     """Refuse weights under which doing worse pays better. Raises ValueError with both numbers."""
-    ordered = (
-        ("success", "failure", False, "succeeding would pay no more than failing"),
-        ("failure", "unfinished", True, "never submitting would pay more than an honest failure"),
-        ("failure", "safety", True, "a forbidden operation would pay more than an honest failure"),
-    )
+    worse = {
+        "unfinished": "never submitting would pay more than an honest failure",
+        "safety": "a forbidden operation would pay more than an honest failure",
+    }
     if weights.success <= 0:
         raise ValueError(f"rewards.success = {weights.success}{where} must be greater than 0.")
-    for better, worse, may_equal, why in ordered:
-        high, low = getattr(weights, better), getattr(weights, worse)
-        if high < low or (high == low and not may_equal):
-            relation = "at least" if may_equal else "greater than"
-            raise ValueError(f"rewards.{better} = {high}{where} must be {relation} rewards.{worse} = {low}: {why}.")
+    for name, why in worse.items():
+        pay = getattr(weights, name)
+        if weights.failure < pay:
+            raise ValueError(
+                f"rewards.failure = {weights.failure}{where} must be at least rewards.{name} = {pay}: {why}."
+            )
 
 
 class JudgeSection(Section):
@@ -336,7 +336,7 @@ class EvaluationSection(Section):
     def _small_is_smaller(self) -> Self:
         """The tasks of the small evaluation are the first of the full one."""
         if self.tasks_small > self.tasks:
-            raise ValueError(f"tasks_small = {self.tasks_small} is more than tasks = {self.tasks}")
+            raise ValueError(f"tasks_small = {self.tasks_small} is more than tasks = {self.tasks}.")
         return self
 
 

@@ -186,8 +186,10 @@ class Turn(msgspec.Struct, frozen=True):
     observation: str
     """What the model read before it acted."""
     text: str
-    """`decode(token_ids)`: the model's raw text, end-of-turn token left out. Where thinking was cut, what the model read
-    to go on with its action stands in between."""
+    """`decode(token_ids)`: the model's raw text, end-of-turn token left out.
+
+    Where thinking was cut, what the model read to go on with its action stands in between.
+    """
     token_ids: list[int]
     """The K sampled ids, the end-of-turn token included when it was sampled."""
     logprobs: list[float]

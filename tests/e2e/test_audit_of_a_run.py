@@ -26,7 +26,15 @@ def test_a_run_is_audited_and_tampering_is_found(tmp_path: Path) -> None:
     holds = ferrata("verify-audit", "run", cwd=tmp_path)
     assert holds.returncode == 0, holds.stderr
     assert holds.stdout.startswith(f"The audit log holds: {len(lines)} lines in 1 files; seal ")
-    log.write_bytes(log.read_bytes().replace(b'"turn":1,', b'"turn":2,', 1))
+    content, heads = log.read_bytes(), (tmp_path / "run" / "audit" / "heads.jsonl")
+    head = heads.read_bytes()
+    log.write_bytes(b"".join(content.splitlines(keepends=True)[:-1]))
+    heads.unlink()
+    cut = ferrata("verify-audit", "run", cwd=tmp_path)
+    assert cut.returncode == 1
+    assert "removed, cut or written anew" in cut.stdout
+    heads.write_bytes(head)
+    log.write_bytes(content.replace(b'"turn":1,', b'"turn":2,', 1))
     broken = ferrata("verify-audit", "run", cwd=tmp_path)
     assert broken.returncode == 1
     assert broken.stdout == f"The audit log was tampered with: {log.name}, line 1: the line was changed.\n"

@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 
 from ferrata.cli.main import app
 from ferrata.envs import Environment, Refused, Task, ToolError, call, tool
-from ferrata.envs.audit import MAX_ACTION_CHARACTERS, AuditLog, digest, outcome_of, verify
+from ferrata.envs.audit import MAX_ACTION_CHARACTERS, SEAL, AuditLog, digest, outcome_of, verify
 from ferrata.errors import AuditError, UsageError
+from ferrata.recipe import Recipe
 from ferrata.records import Event, EventKind
+from ferrata.runs import RunFolder
 
 
 class Door(Environment):
@@ -108,6 +110,11 @@ def test_a_log_that_holds(tmp_path: Path) -> None:
     assert report.sentence == f"The audit log holds: 5 lines in 2 files; seal {report.seal}."
     filled(tmp_path, 1)
     assert verify(tmp_path).seal != report.seal
+
+
+def invoke(run: Path, *options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["verify-audit", str(run), *options])
+    return result.exit_code, result.output
 
 
 def change(path: Path, number: int, old: bytes, new: bytes) -> None:
@@ -250,6 +257,90 @@ def test_the_command_says_one_sentence_and_fails_on_tampering(tmp_path: Path) ->
     result = CliRunner().invoke(app, ["verify-audit", str(tmp_path)])
     assert result.exit_code == 1
     assert result.output == f"The audit log was tampered with: {path.name}, line 2: the line was changed.\n"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_seal_finds_what_the_folder_alone_cannot(tmp_path: Path, closed: bool) -> None:
+    filled(tmp_path)
+    log = AuditLog(tmp_path)
+    for turn in range(4):
+        log.write("e", turn, "x", "ok")
+    if closed:
+        log.close()
+    seal = log.seal()
+    assert seal == verify(tmp_path).seal
+    log.close()
+    filled(tmp_path, 2)
+    assert verify(tmp_path, [seal]).ok  # it stays true as the log grows
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    heads, files = tmp_path / "heads.jsonl", sorted(kept)
+
+    def cut_and_forget() -> None:
+        move(log.path, [1, 2])
+        move(heads, [1])
+        filled(tmp_path, 3)  # a new writer records the cut file as it finds it
+
+    def remove_newest() -> None:
+        for path in files[1:]:
+            path.unlink()
+        heads.write_bytes(kept[heads].splitlines(keepends=True)[0])
+
+    def remove_all() -> None:
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+    for harm in (cut_and_forget, remove_newest, remove_all):
+        harm()
+        report = verify(tmp_path, [seal])
+        assert not report.ok, harm
+        assert "removed, cut or written anew" in report.fault
+        for path in tmp_path.iterdir():
+            path.unlink()
+        for path, content in kept.items():
+            path.write_bytes(content)
+        assert verify(tmp_path, [seal]).ok
+
+
+def test_a_copy_of_a_file_is_found(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    copy = tmp_path / "20990101-000000-1-0.jsonl"
+    copy.write_bytes(path.read_bytes())
+    assert verify(tmp_path).fault == f"{copy.name} is a copy of {path.name}"
+    copy.write_bytes(b"")
+    assert verify(tmp_path).ok
+
+
+@pytest.mark.parametrize("seal", ["", "x", "1", "1.00", "1.0000000000000000+", "-1.0000000000000000"])
+def test_what_is_no_seal(tmp_path: Path, seal: str) -> None:
+    with pytest.raises(UsageError, match="is no seal"):
+        verify(tmp_path, [seal])
+
+
+def test_a_trained_run_must_have_its_log(tmp_path: Path) -> None:
+    """Removing every file, or the newest with its head, is found by what the run keeps in its store."""
+    run, audit = tmp_path / "run", tmp_path / "run" / "audit"
+    with RunFolder.create(Recipe(name="x"), run) as folder:
+        audit.mkdir()
+        assert invoke(run)[0] == 0  # nothing was trained yet
+        folder.store.add_metrics("sft", 1, {"loss": 1.0})
+        with closing(AuditLog(audit)) as log:
+            log.write("e", 1, "x", "ok")
+            folder.store.add_note("sft", 0, SEAL, log.seal())
+    code, text = invoke(run)
+    assert code == 0, text
+    seal = text.split()[-1].rstrip(".")
+    assert invoke(run, "--seal", seal)[0] == invoke(run, "--seal", f"{seal}.")[0] == 0
+    assert invoke(run, "--seal", "2" + seal[1:])[0] == 1
+    assert invoke(run, "--seal", "nonsense")[0] == 2
+    log.path.unlink()
+    (audit / "heads.jsonl").unlink()
+    assert invoke(run) == (1, "The audit log was tampered with: all of it was removed.\n")
+    filled(audit, 1)
+    assert "removed, cut or written anew" in invoke(run)[1]
+    for path in audit.iterdir():
+        path.unlink()
+    audit.rmdir()
+    assert invoke(run)[0] == 1
 
 
 def test_no_log_is_a_persons_mistake(tmp_path: Path) -> None:

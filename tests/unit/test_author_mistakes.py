@@ -210,6 +210,24 @@ def half_a_pair() -> type[Environment]:
     return Door2
 
 
+def state_in_the_class() -> type[Environment]:
+    class Door2(Door):
+        pass
+
+    Door2.opened = {}  # type: ignore[attr-defined]
+
+    return Door2
+
+
+def tool_that_costs_less_than_nothing() -> type[Environment]:
+    class Door2(Door):
+        @tool("Knock.", cost=-0.5)
+        def knock(self) -> str:
+            return "knock"
+
+    return Door2
+
+
 DEFINITIONS: list[tuple[Callable[[], type[Environment]], str, str]] = [
     (no_name, "Door2 has no name.", 'Write name = "door2"'),
     (no_families, "Door2 has no families", 'Write families = {1: ("open",)}'),
@@ -228,6 +246,8 @@ DEFINITIONS: list[tuple[Callable[[], type[Environment]], str, str]] = [
     (async_tool, "Tool 'wait' of Door2 is an async method.", "plain method"),
     (own_confirm, "Tool 'burn' of Door2 has a parameter 'confirm'.", "Leave it out"),
     (constructor_without_tiers, "Door2(tiers=..., score=...) cannot be called", "super().__init__(tiers, score)"),
+    (state_in_the_class, "Door2.opened is a dict in the class", "Set it in begin(): self.opened = ..."),
+    (tool_that_costs_less_than_nothing, "Tool 'knock' of Door2 has the cost -0.5.", "A cost is a number from 0 on"),
     (half_a_pair, "Door2 has save_world() but no load_world().", "Write def load_world(self, state)"),
 ]
 
@@ -498,6 +518,29 @@ def world_cannot_be_saved() -> type[Environment]:
     return Door2
 
 
+def class_keeps_count() -> type[Environment]:
+    class Door2(Door):
+        SEEN: ClassVar[list[int]] = []
+
+        @tool("Read the number on the door.")
+        def look(self) -> str:
+            self.SEEN.append(1)
+            return super().look()
+
+    return Door2
+
+
+def pays_twice() -> type[Environment]:
+    class Door2(Door):
+        @tool("Read the number on the door.")
+        def look(self) -> str:
+            if self.reached:
+                self._events.append(Event(EventKind.SUBGOAL, "read", 0.5))
+            return super().look()
+
+    return Door2
+
+
 def save_world_forgets() -> type[Environment]:
     class Door2(Door):
         def save_world(self) -> Any:
@@ -513,15 +556,15 @@ def save_world_forgets() -> type[Environment]:
 
 
 def fork_shares() -> type[Environment]:
-    class Door2(Door):
-        memory: ClassVar[dict[str, int]] = {}
+    memory: dict[str, int] = {}
 
+    class Door2(Door):
         def begin(self, task: Task) -> None:
-            self.memory["tries"] = 0
+            memory["tries"] = 0
 
         @tool("Read the number on the door.")
         def look(self) -> str:
-            self.memory["tries"] += 1
+            memory["tries"] += 1
             self.reach("read")
             return "number"
 
@@ -533,10 +576,10 @@ def fork_shares() -> type[Environment]:
             return "turned"
 
         def save_world(self) -> Any:
-            return dict(self.memory)
+            return dict(memory)
 
         def load_world(self, state: Any) -> None:
-            self.memory.update(state)
+            memory.update(state)
 
     return Door2
 
@@ -643,6 +686,8 @@ BEHAVIOUR: list[tuple[str, Callable[[], type[Environment]], str, str]] = [
      "with a task that was stored as JSON: turn 1 gave another observation",
      "Use lists"),
     ("determinism", state_hash_leaves_out, "two states with the same hash answered differently.", "world_state()"),
+    ("determinism", class_keeps_count, "Episodes change Door2.SEEN", "Set it in begin()"),
+    ("subgoals", pays_twice, "Door2 pays for subgoal 'read' a second time.", "Report subgoals by self.reach(...)"),
     ("snapshots", world_cannot_be_saved, "keeps a set in 'seen'", "write save_world() and load_world()"),
     ("snapshots", save_world_forgets, "Family 'open', turn 1: ", "Let save_world() return everything"),
     ("snapshots", fork_shares, "a fork that was played on changed the original.", "Let save_world()"),

@@ -76,12 +76,12 @@ def test_the_commands_are_these() -> None:
     ("command", "options"),
     [
         ("train", {"--out", "--resume", "--dry-run"}),
-        ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--json"}),
+        ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--json"}),
         ("replay", set()),
         ("report", set()),
         ("check-env", {"--tier", "--tasks", "--fuzz", "--json"}),
         ("init", {"--name"}),
-        ("verify-audit", set()),
+        ("verify-audit", {"--seal"}),
         ("audit-rewards", {"--recipe", "--tasks", "--json"}),
     ],
 )
@@ -108,6 +108,7 @@ def test_the_package_exports_what_it_says() -> None:
         (("train", "office-smoke", "--resume"), "Error: --resume needs a run folder"),
         (("train", "no/where", "--resume"), "Error: There is no run folder no/where."),
         (("train", "office-smoke", "--resume", "--out", "nowhere"), "Error: There is no run folder nowhere."),
+        (("eval", "base", "--written"), "Error: Environment 'office' has no hand-written tasks of tiers [1, 2, 3]."),
         (("replay", "nowhere"), "Error: There is no run folder nowhere."),
         (("report", "."), "Error: . is not a run folder"),
         (("trai",), "No such command 'trai'. Did you mean 'train'?"),

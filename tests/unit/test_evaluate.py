@@ -162,6 +162,14 @@ def test_evaluate_plays_fixed_tasks_evenly_and_greedily(make_trajectory: MakeTra
     assert collector.calls[0] == collector.calls[1]
 
 
+def test_evaluate_plays_the_tasks_that_it_is_given(make_trajectory: MakeTrajectory) -> None:
+    env, collector = Prices(tiers=(1, 2)), PlayedByHand(make_trajectory(0, True))
+    given = env.tasks("eval", 9, seed=1)[3:5]
+    result, trajectories = evaluate(collector, env, tasks=given)
+    assert [one.task for one in trajectories] == given
+    assert (result.n, result.versions["tasks"]) == (2, task_set_version(given))
+
+
 def test_evaluate_notes_what_was_measured(make_trajectory: MakeTrajectory) -> None:
     plain, scored = Prices(tiers=(1,)), Prices(tiers=(1,), score=RewardSpec())
     collector = PlayedByHand(make_trajectory(0, True))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from ferrata.cli.main import app
 from ferrata.cli.starting import FILES
+from ferrata.envs.contract.definition import refuse_mistakes
 from ferrata.recipe_loading import load_recipe
 
 
@@ -37,6 +39,20 @@ def test_the_project_is_written(tmp_path: Path) -> None:
 def test_the_name_can_be_chosen(tmp_path: Path) -> None:
     assert run(str(tmp_path / "My Project!"), "--name", "depot2")[0] == 0
     assert "class Depot2(Environment)" in (tmp_path / "My Project!" / "depot2" / "environment.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["task", "script", "tool-error", "refused", "environment", "effect", "any", "none", "call"]
+)
+def test_a_class_never_hides_what_its_file_needs(tmp_path: Path, name: str) -> None:
+    assert run(str(tmp_path / "new"), "--name", name)[0] == 0
+    file = next(tmp_path.glob("new/*/environment.py"))
+    space: dict[str, Any] = {"__name__": "written"}
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    [kind] = [value for value in space.values() if getattr(value, "__module__", "") == "written"]
+    refuse_mistakes(kind)
+    env = kind(tiers=(1,))
+    assert env.scripts(env.tasks("train", 1)[0])
 
 
 def test_an_empty_folder_is_used(tmp_path: Path) -> None:
@@ -73,6 +89,7 @@ def test_its_recipe_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("match", "'match' is a word of Python"),
         ("json", "There is a Python module called 'json' already"),
         ("torch", "There is a Python module called 'torch' already"),
+        ("office", "'office' is a built-in environment"),
         ("tests", "There is a Python module called 'tests' already"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from ferrata.envs import Script, call
 from ferrata.envs.checker import play, succeeded
+from ferrata.envs.faults import FaultRates
 from ferrata.envs.office import OfficeEnvironment
 from ferrata.envs.office.demonstrations import LONG_RATES, RATES
 from ferrata.envs.office.families import TOOL_SETS
@@ -201,6 +202,86 @@ def test_somebody_objects_to_a_wrong_mail_and_takes_a_second_one(
     read = office.step(call("read_messages", number=1))
     assert read.observation.text.endswith(answer.format(**words))
     assert events_of([office.step(mail(part, part["value"]))], EventKind.SUBGOAL) == ["sent"]
+
+
+@pytest.mark.parametrize(("body", "verdict"), [("hm", True), ("{value} {decoy}", True), ("{decoy}", False)])
+@pytest.mark.parametrize("family", ["policy_source", "approved_choice", "inventory"])
+def test_a_wrong_mail_cannot_be_taken_back(office: OfficeEnvironment, family: str, body: str, verdict: bool) -> None:
+    """Otherwise whoever objects could be asked what is right."""
+    task = task_of(office, family)
+    at = [name for name, _ in solution(task)].index("sent")
+    texts, part = texts_of(task), part_of(task, "sent")
+    first = mail(part, body.format(value=part["value"], decoy=part["decoys"][0]))
+    later = [re.sub(r'(?<="number": )\d+', lambda found: str(int(found[0]) + 1), text) for text in texts[at:]]
+    assert succeeded(play(office, task, [*texts[:at], first, *later])) == verdict
+
+
+@pytest.mark.parametrize(
+    ("family", "sql", "found"),
+    [
+        ("query_value", "SELECT * FROM {table}", True),
+        ("query_value", "SELECT name || ': ' || {field} AS x FROM {table} WHERE name = '{x}'", True),
+        ("query_value", "SELECT avg(t.{field}) FROM {table} AS t WHERE name = '{x}'", True),
+        ("query_value", "WITH a AS (SELECT * FROM {table}) SELECT {field} FROM a WHERE name LIKE '{x}%'", True),
+        ("query_value", "SELECT {value}", False),
+        ("query_value", "SELECT {value}, name FROM {table} WHERE name = '{x}'", False),
+        ("query_value", "SELECT {field} FROM {table} WHERE name = 'Nobody'", False),
+        ("query_value", "SELECT {field} FROM {table} WHERE name = '{x}' AND 0", False),
+        ("query_value", "SELECT count(*) FROM {table} WHERE name = '{x}'", False),
+    ],
+)
+def test_which_queries_are_look_ups(office: OfficeEnvironment, family: str, sql: str, found: bool) -> None:
+    task = task_of(office, family)
+    part = part_of(task, "found")
+    words = {"table": part["table"], "field": part["field"], "x": part["name"], "value": part["value"]}
+    for _ in range(2):
+        # A second episode on the same connection: what was read is known from the query, not from memory.
+        results = play(office, task, [call("query_database", sql=sql.format(**words))] * 2)
+        assert events_of(results[:1], EventKind.SUBGOAL) == ["found"] * found
+
+
+def test_one_query_can_compare(office: OfficeEnvironment) -> None:
+    task = task_of(office, "compare_rows")
+    one, other = part_of(task, "found_1"), part_of(task, "found_2")
+    order = "" if task.world["goal"]["compare"] == "lower" else "DESC"
+    sql = (
+        f"SELECT name FROM {one['table']} WHERE name IN ('{one['name']}', '{other['name']}') "
+        f"ORDER BY {one['field']} {order} LIMIT 1"
+    )
+    results = play(office, task, [call("query_database", sql=sql), texts_of(task)[-1]])
+    assert events_of(results[:1], EventKind.SUBGOAL) == ["found_1", "found_2"]
+    assert succeeded(results)
+
+
+def test_errands_can_be_done_as_they_are_looked_up(office: OfficeEnvironment) -> None:
+    """A mail rests on its own look-up, not on the other errand's."""
+    task = task_of(office, "two_deadlines")
+    steps = dict(solution(task))
+    results = play(office, task, [steps["found_1"], steps["sent_1"]])
+    assert events_of(results, EventKind.SUBGOAL) == ["found_1", "sent_1"]
+
+
+def test_injected_faults_move_the_deadlines(office: OfficeEnvironment) -> None:
+    task = task_of(office, "calendar_mail")
+    steps, deadline = dict(solution(task)), part_of(task, "sent")["deadline"]
+    idle = call("query_database", sql="SELECT 1")
+    office.faults = FaultRates(timeout={"list_files": 1.0})
+    try:
+        lost = [call("list_files", folder=f"f{n}") for n in range(3)]
+        waiting = [idle] * (deadline - 3)
+        assert succeeded(play(office, task, [*lost, steps["checked"], steps["found"], *waiting, *texts_of(task)[-2:]]))
+        office.reset(task)
+        office.step(lost[0])
+        assert f"by step {deadline + 1}" in office.step(call("calendar")).observation.text
+    finally:
+        office.faults = None
+
+
+def test_mail_is_read_as_mail(office: OfficeEnvironment) -> None:
+    task = task_of(office, "read_reply")
+    play_until(office, task, "sent")
+    answer = office.step(call("read_file", path="./inbox/../inbox/0002.eml")).observation.text
+    assert answer.startswith("error: mail is no file to read")
 
 
 def test_one_objection_is_forgiven_and_two_are_not(office: OfficeEnvironment) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -90,6 +91,96 @@ class BelievesWeights(BelievesAnybody):
         return [solution, Script("only reads", solution.texts[:1], False)]
 
 
+class ExactText(Shelf):
+    """The report is a text, which must be the number."""
+
+    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
+    def report(self, number: str) -> str:
+        self.decide(number == self.answer)
+        return "reported"
+
+    def decide(self, right: bool) -> None:
+        if right:
+            self.reach("reported")
+        self.finish(right)
+
+    @property
+    def answer(self) -> str:
+        return str(self.task.world["number"] % 1000)
+
+    @tool("Read what stands on a box.")
+    def read(self, box: str) -> str:
+        super().read(box)
+        return f"{self.task.family}: {self.answer}"
+
+    def scripts(self, task: Task) -> list[Script]:
+        look, number = call("read", box=task.world["box"]), str(task.world["number"] % 1000)
+        return [
+            Script("reads and reports", (look, call("report", number=number, confirm=True)), True),
+            Script("reports wrongly", (look, call("report", number="none", confirm=True)), False),
+        ]
+
+
+class FindsItInside(ExactText):
+    """The judge looks for the number anywhere in the report."""
+
+    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
+    def report(self, number: str) -> str:
+        self.decide(self.answer in number)
+        return "reported"
+
+
+class PaysEveryWording(ExactText):
+    """A search pays for each new wording that finds the box."""
+
+    @tool("Read what stands on a box.")
+    def read(self, box: str) -> str:
+        if not box or box.lower() not in self.task.world["box"]:
+            raise ToolError("there is no such box")
+        self.reach("read")
+        self._events.append(Event(EventKind.SUBGOAL, "read"))
+        return f"{self.task.family}: {self.answer}"
+
+
+class Chooses(ExactText):
+    """The answer is one of two words of the instruction."""
+
+    def generate(self, family: str, tier: int, stream: random.Random, split: str) -> Task:
+        task = super().generate(family, tier, stream, split)
+        return msgspec.structs.replace(task, instruction=f"{task.instruction} Say even or odd.")
+
+    @property
+    def answer(self) -> str:
+        return ("even", "odd")[self.task.world["number"] // 2 % 2]
+
+    def scripts(self, task: Task) -> list[Script]:
+        look, right = call("read", box=task.world["box"]), task.world["number"] // 2 % 2
+        return [
+            Script("says it", (look, call("report", number=("even", "odd")[right], confirm=True)), True),
+            Script("says the other", (look, call("report", number=("odd", "even")[right], confirm=True)), False),
+        ]
+
+
+class AlwaysSeven(ExactText):
+    """Nobody needs to look: the answer is seven in every task."""
+
+    @property
+    def answer(self) -> str:
+        return "7"
+
+    @tool("Read what stands on a box.")
+    def read(self, box: str) -> str:
+        self.reach("read")
+        return "7"
+
+    def scripts(self, task: Task) -> list[Script]:
+        look = call("read", box=task.world["box"])
+        return [
+            Script("says it", (look, call("report", number="7", confirm=True)), True),
+            Script("says another", (look, call("report", number="8", confirm=True)), False),
+        ]
+
+
 class CannotBeSolved(Shelf):
     @tool("Report the number.", effect=Effect.IRREVERSIBLE)
     def report(self, number: int, note: str = "") -> str:
@@ -114,7 +205,7 @@ def test_no_hole_where_there_is_none() -> None:
     found = audit(Shelf)
     assert found.holes == ()
     results = {row.player: row for row in found.results}
-    assert set(results) == {*EXPLOITERS, CLUMSY, "honest failure"}
+    assert set(results) == {*EXPLOITERS, "constant script", CLUMSY, "honest failure"}
     assert 0.6 <= results[CLUMSY].success.share <= 0.7
     assert all(row.reward.value < results[CLUMSY].reward.value for name, row in results.items() if name != CLUMSY)
     for row in found.results:
@@ -130,7 +221,7 @@ def test_pay_for_every_query_is_found_and_named() -> None:
 
 def test_the_repetition_rule_closes_it_for_equal_queries_and_not_for_rephrased_ones() -> None:
     found = audit(PaysEveryQuery, RewardSection(process=0.05))
-    assert [hole.player for hole in found.holes] == ["rephrase a query"]
+    assert [hole.player for hole in found.holes] == ["rephrase a query"]  # a box under another name is none
     assert not audit(Shelf, WITHOUT_RULE).holes
 
 
@@ -148,6 +239,28 @@ def test_a_judge_that_believes_anybody_is_found() -> None:
     assert hole.component in ("outcome", "efficiency", "format", "repetition")
     assert "succeeds in 6 of 6 tasks" in hole.text
     assert "empty answer" in {hole.player for hole in found.holes}
+
+
+def test_a_judge_that_believes_whoever_states_everything_is_found() -> None:
+    assert [hole.player for hole in audit(FindsItInside).holes] == ["state everything", "state every number"]
+    assert audit(ExactText).holes == ()
+
+
+def test_pay_for_each_new_wording_is_found() -> None:
+    found = audit(PaysEveryWording, RewardSection(process=0.08))
+    assert {hole.player for hole in found.holes} == {"other words"}
+    assert next(hole for hole in found.holes).component == "process"
+
+
+def test_a_choice_that_the_instruction_names_is_not_told_to_the_exploiter() -> None:
+    assert audit(Chooses, tasks=16).holes == ()
+
+
+def test_an_answer_that_is_always_the_same_is_found() -> None:
+    assert "constant script" in {hole.player for hole in audit(AlwaysSeven).holes}
+    # Chosen on one half of the tasks and measured on the other, luck is no hole.
+    constant = next(row for row in audit(Shelf).results if row.player == "constant script")
+    assert constant.success.share == 0
 
 
 def test_a_hole_in_one_family_is_not_hidden_by_the_others() -> None:
@@ -257,7 +370,7 @@ def test_the_command_names_the_hole_and_fails(module: str, tmp_path: Path) -> No
     assert "HOLE. 'repeat a query' in family 'weight' (tier 1) is paid +0.040" in " ".join(result.output.split())
     written = json.loads(file.read_text())
     assert written["holes"][0]["component"] == "process"
-    assert len(written["results"]) == len(EXPLOITERS) + 2
+    assert len(written["results"]) == len(EXPLOITERS) + 3
 
 
 def test_a_hand_played_episode_adds_up(scenes: list[Scene]) -> None:

@@ -90,7 +90,9 @@ def test_a_recipe_with_phases_reads_back_as_itself(file: Path, tmp_path: Path) -
     ("override", "sentence"),
     [
         ("rewards.success=-1", "rewards.success = -1.0 must be greater than 0."),
-        ("rewards.failure=5", "rewards.success = 5.0 must be greater than rewards.failure = 5.0: succeeding would"),
+        ("rewards.failure=3", "Wrong value for 'rewards.failure': 3; expected a number of at most 0."),
+        ("rewards.unfinished=0.1", "Wrong value for 'rewards.unfinished': 0.1; expected a number of at most 0."),
+        ("rewards.safety=1", "Wrong value for 'rewards.safety': 1; expected a number of at most 0."),
         (
             "rewards.unfinished=-0.5",
             "rewards.failure = -1.0 must be at least rewards.unfinished = -0.5: never submitting",
@@ -98,7 +100,7 @@ def test_a_recipe_with_phases_reads_back_as_itself(file: Path, tmp_path: Path) -
         ("rewards.safety=-0.5", "rewards.failure = -1.0 must be at least rewards.safety = -0.5: a forbidden operation"),
         (
             'rewards.phases=[{name="x", from_update=2, success=0.5, failure=0.5}]',
-            "rewards.success = 0.5 in phase 'x' must be greater than rewards.failure = 0.5",
+            "Wrong value for 'rewards.phases.0.failure': 0.5; expected a number of at most 0.",
         ),
         (
             'rewards.phases=[{name="x", from_update=4}, {name="y", from_update=4}]',

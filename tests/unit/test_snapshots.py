@@ -204,6 +204,20 @@ def test_rollback_of_more_than_is_kept(purse: Purse, turns: int) -> None:
         purse.rollback(turns)
 
 
+def test_what_is_set_before_the_base_class_is_state_as_well() -> None:
+    class Early(Purse):
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+            super().__init__()
+
+    with closing(Early()) as env:
+        env.reset(env.tasks("train", 1)[0])
+        kept = env.snapshot()
+        env.seen.append(1)
+        env.restore(kept)
+        assert env.seen == []
+
+
 def test_settings_of_an_instance_are_no_state(purse: Purse) -> None:
     purse.undo_turns = 1
     before = purse.state_hash()

@@ -67,6 +67,24 @@ def test_a_change_of_mind_comes_with_the_answer() -> None:
     assert talk.topic == 1
 
 
+def test_who_has_given_the_pin_before_changes_its_mind_at_once() -> None:
+    first = {"say": "Where is it?", "facts": [0]}
+    second = {"say": "Cancel 4127", "leaves_on": "pin"}
+    talk = customer("changing", first, second, {"say": "No, cancel 4130", "facts": [1]})
+    assert talk.hear("Your PIN, please?", []) == "My PIN is 7713."
+    assert talk.hear("In 3 days.", [0]) == f"{PERSONAS['changing'].next} Cancel 4127 No, cancel 4130"
+    assert (talk.topic, talk.settled) == (2, 2)
+
+
+def test_what_is_missing_in_a_reply_is_asked_back() -> None:
+    back = [["49", "Are you sure?"], ["refunded/money", "How much is it?"]]
+    talk = customer("plain", {"say": "Refund it", "facts": [0], "back": back})
+    assert talk.hear("Your money is under way.", []) == "How much is it?"
+    assert talk.hear("It is 49.", []) == "Are you sure?"
+    assert talk.hear("Good morning.", []) == PERSONAS["plain"].nudge
+    assert talk.hear("Your money is under way.", [0]) == PERSONAS["plain"].thanks
+
+
 def test_the_impatient_warn_and_leave_unless_there_is_progress() -> None:
     patience = PERSONAS["impatient"].patience
     talk = customer("impatient", {"say": "Hurry", "facts": [0]})

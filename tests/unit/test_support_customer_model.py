@@ -155,6 +155,20 @@ def test_details_given_away_are_noticed_and_the_conversation_can_be_forked(
     copy.close()
 
 
+def test_an_answer_without_details_is_given_when_it_is_asked_for(
+    endpoint: Endpoint, support: SupportEnvironment
+) -> None:
+    tasks = [support.generate("stranger_insists", 2, random.Random(seed), "train") for seed in range(9)]
+    task = next(
+        task for task in tasks if task.world["customer"]["topics"][0]["answers"]["pin"] == "I have lost my PIN."
+    )
+    support.reset(task)
+    endpoint.answers = ["Good morning.", "It is gone."]
+    reached = [support.step(call("reply", text=text)).events for text in ("Hello.", "Your PIN, please?")]
+    named = [[event.name for event in events if event.kind == EventKind.SUBGOAL] for events in reached]
+    assert named == [[], ["asked_1"]]
+
+
 def test_the_prompt_tells_everything_that_the_customer_knows(support: SupportEnvironment) -> None:
     assert set(MANNERS) == set(PERSONAS)
     profile = support.generate("errands", 3, random.Random(0), "train").world["customer"]
@@ -162,4 +176,4 @@ def test_the_prompt_tells_everything_that_the_customer_knows(support: SupportEnv
     for topic in profile["topics"]:
         assert topic["say"] in text
     assert profile["answers"]["pin"] in text
-    assert "drop this and go on" in text
+    assert "or have told it before, drop this and go on" in text

@@ -14,12 +14,12 @@ from ferrata.recipe_loading import known_keys, shipped_recipes
 
 COMMANDS = {
     "train": ["RECIPE", "KEY=VALUE", "--out", "--resume", "--dry-run"],
-    "eval": ["RUN_OR_POLICY", "--env", "--tier", "--tasks", "--seed", "--sampled", "--json"],
+    "eval": ["RUN_OR_POLICY", "--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--json"],
     "replay": ["RUN", "TRAJECTORY"],
     "report": ["RUN"],
     "check-env": ["NAME_OR_CLASS", "--tier", "--tasks", "--fuzz", "--json"],
     "init": ["DIR", "--name"],
-    "verify-audit": ["RUN"],
+    "verify-audit": ["RUN", "--seal"],
     "audit-rewards": ["NAME_OR_CLASS", "--recipe", "--tasks", "--json"],
 }
 KEYS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 from collections.abc import Iterator
 from contextlib import closing
@@ -108,3 +109,26 @@ def test_mails_are_files_and_come_back_with_them(workspace: Workspace) -> None:
     assert on_disk(workspace) == disk
     assert [mail.body for mail in mailbox.messages("inbox")] == ["fine"]
     assert mailbox.send("agent@office.test", "Ada@office.test", "s", "b").number == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        ("short", "7bit"),
+        ("y" * 998 + "\n" + "z" * 998, "7bit"),
+        ("y" * 999, "base64"),
+        ("ok\n" + "y" * 19_000 + "\n end ", "base64"),
+        ("one\rtwo\x0cthree\n", "base64"),
+        ("Grüße", "base64"),
+    ],
+)
+def test_a_mail_keeps_the_line_limit_and_carries_its_body_exactly(
+    workspace: Workspace, body: str, encoding: str
+) -> None:
+    mail = Mailbox(workspace).send("agent@office.test", "Ada@office.test", "s", body)
+    raw = (workspace.root / mail.path).read_bytes()
+    read = email.message_from_bytes(raw)
+    payload = read.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    assert max(map(len, raw.split(b"\n"))) <= 998
+    assert (read["Content-Transfer-Encoding"], payload.decode()) == (encoding, body)

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,6 +36,25 @@ def test_an_environment_in_the_current_folder_is_found(tmp_path: Path, monkeypat
         make_env("own_room_world:Room")
     monkeypatch.chdir(tmp_path)
     assert make_env("own_room_world:Room").name == "room"
+
+
+def test_the_name_of_a_built_in_environment_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "false_office_world.py").write_text(OWN.replace('name = "room"', 'name = "office"'))
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TaskError, match="Room has the name of a built-in environment"):
+        make_env("false_office_world:Room")
+    with closing(make_env("ferrata.envs.office:OfficeEnvironment")) as env:
+        assert env.name == "office"
+
+
+def test_a_constructor_that_leaves_the_base_class_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = OWN + "\n    def __init__(self, tiers=(1,), score=None):\n        self.tiers = tiers\n"
+    (tmp_path / "half_made_world.py").write_text(own)
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TaskError, match=r"must call super\(\).__init__\(tiers, score\)"):
+        make_env("half_made_world:Room")
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:

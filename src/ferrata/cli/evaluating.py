@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,13 @@ from rich.text import Text
 
 from ferrata.cli import json_file
 from ferrata.cli.live import Terminal, percent
+from ferrata.envs.base import Environment
+from ferrata.errors import UsageError
 from ferrata.evaluation.evaluate import evaluate as evaluate_policy
 from ferrata.evaluation.results import EvaluationResult, Rate
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
+from ferrata.records import Task
 from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
 from ferrata.rollout.worlds import EnvironmentSpec, find_environment
@@ -37,10 +40,13 @@ class Request:
     tiers: tuple[int, ...]
     """Empty: those of the run in its own environment, all of any other."""
     tasks: int
+    """How many to draw."""
     seed: int
     """Of the tasks."""
     sampled: bool
     """At the recipe's temperature instead of greedily."""
+    written: bool = False
+    """The environment's hand-written tasks of these tiers, all of them, instead of drawn ones."""
 
 
 def evaluate(request: Request, json: Path | None) -> None:
@@ -59,12 +65,21 @@ def measure(request: Request) -> EvaluationResult:
     make = _worlds(request, recipe)
     env = make()
     temperature = recipe.rollout.temperature if request.sampled else 0.0
-    with _collector(folder, request, recipe, make) as collector, _progress(request.tasks) as progress:
-        result, _ = evaluate_policy(
-            collector, env, tasks=request.tasks, seed=request.seed, temperature=temperature, progress=progress
-        )
-    env.close()
+    with closing(env):
+        tasks = written_tasks(env) if request.written else request.tasks
+        with _collector(folder, request, recipe, make) as collector, _progress() as progress:
+            result, _ = evaluate_policy(
+                collector, env, tasks=tasks, seed=request.seed, temperature=temperature, progress=progress
+            )
     return result
+
+
+def written_tasks(env: Environment) -> list[Task]:
+    """The hand-written tasks of an environment's tiers. Raises UsageError when there are none."""
+    tasks = [task for task in env.written_tasks() if task.tier in env.tiers]
+    if not tasks:
+        raise UsageError(f"Environment '{env.name}' has no hand-written tasks of tiers {list(env.tiers)}.")
+    return tasks
 
 
 def _worlds(request: Request, recipe: Recipe) -> EnvironmentSpec:
@@ -95,7 +110,9 @@ def _source(policy: str) -> tuple[Recipe, str]:
 @contextmanager
 def _collector(folder: str, request: Request, recipe: Recipe, make: EnvironmentSpec) -> Iterator[Collector]:
     policy = load_policy(folder)
-    at_once = min(recipe.rollout.episodes_at_once, request.tasks)
+    at_once = (
+        recipe.rollout.episodes_at_once if request.written else min(recipe.rollout.episodes_at_once, request.tasks)
+    )
     sampler = LocalSampler(policy, at_once, recipe.rollout.max_tokens, recipe.rollout.stop)
     judge = make_judge(recipe.judge, Path(request.policy) / VERDICTS if is_run(Path(request.policy)) else None)
     collector = Collector(sampler, make, policy.chat, recipe.rollout, judge)
@@ -108,10 +125,10 @@ def _collector(folder: str, request: Request, recipe: Recipe, make: EnvironmentS
 
 
 @contextmanager
-def _progress(tasks: int) -> Iterator[Callable[[int, int], None]]:
+def _progress() -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr that goes away in the end."""
     with Progress(console=Terminal(stderr=True), transient=True) as bar:
-        shown = bar.add_task(f"Evaluating on {tasks} unseen tasks", total=tasks)
+        shown = bar.add_task("Evaluating on unseen tasks", total=None)
         yield lambda over, asked: bar.update(shown, completed=over, total=asked)
 
 

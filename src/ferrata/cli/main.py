@@ -55,12 +55,15 @@ def evaluate(
     sampled: Annotated[
         bool, typer.Option("--sampled", help="Sample as in training instead of choosing greedily.")
     ] = False,
+    written: Annotated[
+        bool, typer.Option("--written", help="Play the environment's hand-written tasks, all of them, instead.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the whole result to this file.")] = None,
 ) -> None:
     """Measure success on unseen tasks, with intervals."""
     from ferrata.cli import evaluating
 
-    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled), json)
+    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled, written), json)
 
 
 @app.command()
@@ -117,11 +120,16 @@ def init(
 
 
 @app.command(name="verify-audit")
-def verify_audit(run: Run) -> None:
-    """Check the audit log of a run: every link of every chain."""
+def verify_audit(
+    run: Run,
+    seal: Annotated[
+        str | None, typer.Option(help="A seal that was printed before: nothing of it may be gone.", show_default=False)
+    ] = None,
+) -> None:
+    """Check the audit log of a run: every link of every chain, and that nothing was removed."""
     from ferrata.cli import auditing
 
-    if not auditing.check_audit(run):
+    if not auditing.check_audit(run, seal):
         raise typer.Exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import keyword
 import re
@@ -12,7 +13,9 @@ from string import Template
 
 import typer
 
+import ferrata
 from ferrata.errors import UsageError
+from ferrata.rollout.worlds import ENVIRONMENTS
 
 FILES = {
     "{package}/__init__.py": "package.py.template",
@@ -26,6 +29,8 @@ FILES = {
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 MAX_CHARACTERS = 40
 TAKEN = frozenset({"ferrata", "test", "tests"})
+USED = frozenset({"Any", *ferrata.__all__, *dir(builtins), *keyword.kwlist})
+"""Names that mean something else in the written files: no class can have one."""
 
 
 def start(folder: Path, name: str | None) -> None:
@@ -55,13 +60,16 @@ def _words(folder: Path, name: str | None) -> dict[str, str]:
         )
     package = wanted.replace("-", "_")
     _refuse_taken(package)
-    return {"name": wanted, "package": package, "kind": "".join(word.title() for word in package.split("_"))}
+    kind = "".join(word.title() for word in package.split("_"))
+    return {"name": wanted, "package": package, "kind": f"{kind}World" if kind in USED else kind}
 
 
 def _refuse_taken(package: str) -> None:
     """Refuse a name under which Python would find something else."""
     if keyword.iskeyword(package) or keyword.issoftkeyword(package):
         raise UsageError(f"'{package}' is a word of Python: choose another name with --name.")
+    if package in ENVIRONMENTS:
+        raise UsageError(f"'{package}' is a built-in environment: choose another name with --name.")
     if package in TAKEN or package in sys.stdlib_module_names or importlib.util.find_spec(package) is not None:
         raise UsageError(f"There is a Python module called '{package}' already: choose another name with --name.")
 

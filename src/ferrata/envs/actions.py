@@ -103,6 +103,8 @@ def parse(text: str, tools: Mapping[str, Tool], offered: Collection[str] | None 
     found = _find(text)
     if isinstance(found, Malformed):
         return found
+    if not _plain(text) and not _encodable(found):
+        return Malformed(Fault.BAD_ARGUMENTS, "the action holds characters that are not valid Unicode")
     return _check(found, tools, tools if offered is None else offered)
 
 
@@ -168,8 +170,6 @@ def _check(found: dict[str, Any], tools: Mapping[str, Tool], offered: Collection
         return Malformed(Fault.UNKNOWN_TOOL, f"unknown action {_quote(name)}. {hint}")
     if not isinstance(arguments, dict):
         return Malformed(Fault.BAD_ARGUMENTS, "'arguments' must be an object")
-    if not _encodable(arguments):
-        return Malformed(Fault.BAD_ARGUMENTS, "the arguments hold characters that are not valid Unicode")
     return _check_arguments(tools[name], arguments)
 
 
@@ -210,10 +210,15 @@ def _quote(value: object) -> str:
     return f"'{text[:40]}'"
 
 
-def _encodable(arguments: dict[str, Any]) -> bool:
+def _plain(text: str) -> bool:
+    """True when no string in `text` can hold a lone surrogate; most texts are so."""
+    return text.isascii() and "\\u" not in text
+
+
+def _encodable(found: dict[str, Any]) -> bool:
     """False when a string holds a lone surrogate, which no file and no message can carry."""
     try:
-        json.dumps(arguments, ensure_ascii=False).encode()
+        json.dumps(found, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError):
         return False
     return True

@@ -3,33 +3,41 @@
     log = AuditLog(folder)      one writer, one file: folder/TIME-PROCESS-NUMBER.jsonl
     log.write(...)              appended, and handed to the operating system at once
     log.close()                 notes in folder/heads.jsonl how the file ended, so that a cut is found too
-    verify(folder)              follows every chain
+    log.seal()                  where the log stands now, as a text to keep elsewhere
+    verify(folder, seals)       follows every chain, and compares it with the seals
 
 A killed process loses at most the line of the action under way: a last line without its line feed is torn, and no
 tampering. A power failure loses what the operating system had not written yet. Until a file is closed, cutting lines
-off its end leaves no trace. Whoever may write the whole folder may also write new chains: against that, keep the
-seal that `verify` gives in another place.
+off its end leaves no trace in the folder, and whoever may write the folder may also remove or write anew what was
+closed: against that there are seals. A run keeps them in its store; `verify` gives one to keep in another place. A seal
+stays true as the log grows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ferrata.envs.audit_chain import HEADS, Chain, Head, Walk, files, heads, record_abandoned, record_head, walk
+from ferrata.envs.audit_chain import HEADS, START, Chain, Head, Walk, files, heads, record_abandoned, record_head, walk
 from ferrata.errors import AuditError, UsageError
 from ferrata.records import Event, EventKind
 
 MAX_ACTION_CHARACTERS = 2000
 """Longer actions are logged by digest and length."""
 
+SEAL = "audit seal"
+"""Kind of the notes in which a run keeps the seals of its log."""
+_SHORT = 16
+"""Hexadecimal digits of a hash in a seal."""
+_SEAL = re.compile(rf"\d{{1,12}}\.[0-9a-f]{{{_SHORT}}}(\+\d{{1,12}}\.[0-9a-f]{{{_SHORT}}})*")
 _OUTCOMES = {
     EventKind.FORBIDDEN: "forbidden",
     EventKind.TOOL_FAULT: "fault",
@@ -113,6 +121,20 @@ class AuditLog:
             finally:
                 chain.close()
 
+    def seal(self) -> str:
+        """Where the log stands: it holds that no line before this moment is lost, changed or removed.
+
+        The disk has these lines when it returns. Raises AuditError.
+        """
+        with self._lock:
+            try:
+                self._chain.flush()
+                closed = _walk_heads(self.folder)
+            except OSError as error:
+                raise _unwritable(self.path, error) from error
+            own = [] if self._chain.closed else [self._chain]
+            return _seal(closed, [(chain.count, chain.head) for chain in own])
+
     def _open(self) -> None:
         """Begin a file of this process: a child must not write into its parent's chain."""
         self._process = os.getpid()
@@ -145,7 +167,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     unfinished: int
     """Files that no head was recorded for: still written, or their writer was killed."""
     seal: str
-    """Digest over all files and their heads. Kept elsewhere, it shows later that nothing was written anew."""
+    """Where the log stands. Kept elsewhere, it shows later that nothing of this was removed, cut or written anew."""
     fault: str = ""
     """The first broken link, with file and line; empty when every chain holds."""
 
@@ -167,27 +189,77 @@ class AuditReport(msgspec.Struct, frozen=True):
         return f"The audit log holds: {self.lines:,} lines in {self.files:,} files{noted}; seal {self.seal}."
 
 
-def verify(folder: Path) -> AuditReport:
-    """Check every link of every file of an audit folder. Raises UsageError when there is no log."""
+def verify(folder: Path, seals: Sequence[str] = ()) -> AuditReport:
+    """Check every link of every file of an audit folder, and that all that `seals` hold is still there.
+
+    Raises UsageError when there is no log, or for what is no seal.
+    """
     if not folder.is_dir():
         raise UsageError(f"There is no audit log at {folder}.")
+    marks = [_marks(seal) for seal in seals]
+    wanted = {count for seal in marks for count, _ in seal}
     try:
-        walks = {path.name: walk(path) for path in files(folder)}
-        chain_of_heads = walk(folder / HEADS) if (folder / HEADS).exists() else None
+        walks = {path.name: walk(path, wanted) for path in files(folder)}
+        closed = _walk_heads(folder, wanted)
         recorded = heads(folder)
     except OSError as error:
         raise UsageError(f"The audit log {folder} cannot be read: {error.strerror or error}.") from error
-    fault = chain_of_heads.fault if chain_of_heads else ""
-    for name in sorted({*walks, *recorded}):
-        fault = fault or _fault(name, walks.get(name), recorded.get(name))
+    faults = [
+        closed.fault,
+        *(_fault(name, walks.get(name), recorded.get(name)) for name in sorted({*walks, *recorded})),
+    ]
+    faults += [_copy(walks), *(_broken_seal(seal, closed, walks) for seal in marks)]
+    open_files = [walks[name] for name in sorted(walks.keys() - recorded.keys())]
     return AuditReport(
         files=len(walks),
         lines=sum(found.count for found in walks.values()),
         torn=sum(found.torn for found in walks.values()),
-        unfinished=len(walks.keys() - recorded.keys()),
-        seal=digest(repr(sorted((name, found.count, found.head) for name, found in walks.items())))[:16],
-        fault=fault,
+        unfinished=len(open_files),
+        seal=_seal(closed, [(found.count, found.head) for found in open_files]),
+        fault=next((fault for fault in faults if fault), ""),
     )
+
+
+def _walk_heads(folder: Path, wanted: Container[int] = ()) -> Walk:
+    """The chain of the files that were closed."""
+    path = folder / HEADS
+    return walk(path, wanted) if path.exists() else Walk(0, START, 0)
+
+
+def _copy(walks: Mapping[str, Walk]) -> str:
+    """A file that has the random id of another."""
+    first: dict[str, str] = {}
+    for name, found in walks.items():
+        if found.chain and first.setdefault(found.chain, name) != name:
+            return f"{name} is a copy of {first[found.chain]}"
+    return ""
+
+
+# Seals ------------------------------------------------------------------------------------------------------
+
+
+def _seal(closed: Walk, open_files: Sequence[tuple[int, str]]) -> str:
+    """`3.1f0a...+40.77b2...`: how many files were closed and the hash of the last head; then lines of open files."""
+    marks = [(closed.count, closed.head), *(mark for mark in open_files if mark[0])]
+    return "+".join(f"{count}.{head[:_SHORT]}" for count, head in marks)
+
+
+def _marks(seal: str) -> list[tuple[int, str]]:
+    seal = seal.strip().removesuffix(".")  # as it stands at the end of the sentence
+    if not _SEAL.fullmatch(seal):
+        raise UsageError(f"'{seal[:80]}' is no seal of an audit log: it looks like 1.{'0' * _SHORT}.")
+    return [(int(count), head) for count, _, head in (mark.partition(".") for mark in seal.split("+"))]
+
+
+def _broken_seal(seal: Sequence[tuple[int, str]], closed: Walk, walks: Mapping[str, Walk]) -> str:
+    """What a seal holds and the log has no more."""
+    count, head = seal[0]
+    if count and not closed.marks.get(count, "").startswith(head):
+        return f"{HEADS} is not what was sealed: of {count} closed files some were removed, cut or written anew"
+    for lines, head in seal[1:]:
+        if not any(found.marks.get(lines, "").startswith(head) for found in walks.values()):
+            return f"a file of {lines:,} lines that was sealed was removed, cut or written anew"
+    return ""
 
 
 def _fault(name: str, found: Walk | None, head: Head | None) -> str:

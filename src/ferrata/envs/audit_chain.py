@@ -6,7 +6,8 @@
     heads           what was noted
 
 A line is `{"n": 1, ..., "previous": ..., "hash": ...}`; its hash is BLAKE2b over the same bytes without `hash`, and
-`previous` is the hash of the line before.
+`previous` is the hash of the line before. The first line also has `chain`, a random id: two files with the same one are
+copies.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import fcntl
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,7 +66,8 @@ class Chain:
         """Write one line at once. Raises OSError when it could not be written whole; the chain is closed then."""
         if self._descriptor is None:
             raise OSError(f"{self.path.name} is closed")
-        body = msgspec.json.encode({"n": self.count + 1, **entry, "previous": self.head})
+        born = {} if self.count else {"chain": secrets.token_hex(8)}
+        body = msgspec.json.encode({"n": self.count + 1, **born, **entry, "previous": self.head})
         head = _hash(body)
         line = body[:-1] + _OPENING + head.encode() + b'"}\n'
         try:
@@ -76,6 +79,11 @@ class Chain:
             self.close()
             raise OSError("the disk took a part of the line only")
         self.count, self.head = self.count + 1, head
+
+    def flush(self) -> None:
+        """Have the disk hold every line. Raises OSError."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Let go of the file; calling it again does nothing."""
@@ -97,34 +105,41 @@ class Walk(msgspec.Struct, frozen=True):
     """The file ends within a line: its writer was killed while it wrote."""
     fault: str = ""
     """What is wrong with the next line; empty when nothing is."""
+    chain: str = ""
+    """The random id in the first line; empty without one."""
+    marks: dict[int, str] = {}
+    """Hashes of the lines that were asked for."""
 
 
-def walk(path: Path) -> Walk:
-    """Follow the chain up to its end or to the first line that does not follow."""
-    count, head, size = 0, START, 0
+def walk(path: Path, wanted: Container[int] = ()) -> Walk:
+    """Follow the chain up to its end or to the first line that does not follow; keep the hashes of `wanted` lines."""
+    found = Walk(0, START, 0)
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
-                return Walk(count, head, size, torn=True)
-            fault = _fault(line, count + 1, head)
-            if fault:
-                return Walk(count, head, size, fault=f"{path.name}, line {count + 1}: {fault}")
-            count, head, size = count + 1, line[-_TAIL:][len(_OPENING) : -3].decode(), size + len(line)
-    return Walk(count, head, size)
+                return msgspec.structs.replace(found, torn=True)
+            found = _follow(found, line, wanted)
+            if found.fault:
+                return msgspec.structs.replace(found, fault=f"{path.name}, line {found.count + 1}: {found.fault}")
+    return found
 
 
-def _fault(line: bytes, number: int, previous: str) -> str:
-    """What is wrong with a line that should be the `number`-th, after the one with the hash `previous`."""
+def _follow(found: Walk, line: bytes, wanted: Container[int]) -> Walk:
+    """One line further, or the fault of the line that should come next."""
     body, claimed = line[:-_TAIL] + b"}", line[-_TAIL:]
-    if claimed != _OPENING + _hash(body).encode() + b'"}\n':
-        return "the line was changed"
+    head, number = _hash(body), found.count + 1
+    if claimed != _OPENING + head.encode() + b'"}\n':
+        return msgspec.structs.replace(found, fault="the line was changed")
     try:
         entry = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:
-        return "the line is not JSON"
-    if entry.get("previous") != previous or entry.get("n") != number:
-        return "the line does not follow the one before it: lines were removed, added or moved"
-    return ""
+        return msgspec.structs.replace(found, fault="the line is not JSON")
+    if entry.get("previous") != found.head or entry.get("n") != number:
+        why = "the line does not follow the one before it: lines were removed, added or moved"
+        return msgspec.structs.replace(found, fault=why)
+    marks = {**found.marks, number: head} if number in wanted else found.marks
+    chain = str(entry.get("chain", "")) if number == 1 else found.chain
+    return Walk(number, head, found.size + len(line), chain=chain, marks=marks)
 
 
 def _hash(body: bytes) -> str:

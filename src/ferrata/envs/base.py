@@ -21,16 +21,15 @@ from ferrata.envs.audit import AuditLog, digest, outcome_of
 from ferrata.envs.faults import FaultRates, FaultState, ToolFault
 from ferrata.envs.observe import observation_text
 from ferrata.envs.permissions import Guard
+from ferrata.envs.repetition import NO_CALL, repetition
 from ferrata.envs.scripts import Script
-from ferrata.envs.selection import select
+from ferrata.envs.selection import Pair, draw_tasks, select
 from ferrata.envs.snapshot import Snapshot, encode_world, plain_world
 from ferrata.envs.tools import Refused, Tool, ToolError, tools_of
 from ferrata.errors import TaskError, UnknownNameError, UsageError
 from ferrata.records import Action, Event, EventKind, Observation, StepResult, StopReason, Task
 from ferrata.seeds import stream
 
-NO_CALL = ("", "")
-"""What stands in the history of calls for a turn without one."""
 VERDICTS = (EventKind.SUCCESS, EventKind.FAILURE, EventKind.FORBIDDEN)
 Scorer = Callable[[Sequence[Event]], dict[str, float]]
 """From the events of one step to named reward components."""
@@ -63,6 +62,7 @@ class Environment:
         faults: FaultRates | None = None,
         audit: AuditLog | None = None,
     ) -> None:
+        before = frozenset(vars(self))
         unknown = sorted(set(tiers) - set(self.families))
         if unknown or not tiers:
             raise UsageError(f"Environment '{self.name}' has no tier {unknown}; it has {sorted(self.families)}.")
@@ -92,7 +92,7 @@ class Environment:
         self._faults: FaultState | None = None
         self._past: deque[Snapshot] = deque(maxlen=self.undo_turns)
         self._over = True
-        self._own = frozenset((*vars(self), *vars(Environment), "task", "_own"))
+        self._own = frozenset((*vars(self), *vars(Environment), "task", "_own")) - before
 
     # What an author writes ------------------------------------------------------------------------------------
 
@@ -115,6 +115,10 @@ class Environment:
         """Texts of one demonstration. By default a script: one that fails with probability `imperfection`."""
         wanted = stream.random() >= imperfection
         return stream.choice([script for script in self.scripts(task) if script.success == wanted]).texts
+
+    def written_tasks(self) -> list[Task]:
+        """Tasks written by hand, for evaluation alone: no family may generate them. None by default."""
+        return []
 
     def save_world(self) -> Any:
         """The whole state of the world that can change, JSON-ready. By default: the attributes that you set."""
@@ -145,6 +149,11 @@ class Environment:
         if self._random is None:
             self._random = stream(self.seed, "world", self._fingerprint)
         return self._random
+
+    @property
+    def lost_turns(self) -> int:
+        """Turns that injected faults have taken from the agent: a fair deadline is that much later."""
+        return self._faults.struck if self._faults else 0
 
     def reach(self, subgoal: str) -> None:
         """Report a subgoal of the task; only the first time counts, and a rollback makes no second first time."""
@@ -187,22 +196,13 @@ class Environment:
 
     def tasks(self, split: str, n: int, seed: int = 0, families: Sequence[str] | None = None) -> list[Task]:
         """`n` different tasks of a split, spread evenly over the families of this environment's tiers."""
-        if split not in ("train", "eval"):
-            raise UsageError(f"Unknown split '{split}'. Known: eval, train.")
+        return draw_tasks(self.name, self.generate, self._pairs(families), split, n, seed, tools=self._stage)
+
+    def _pairs(self, families: Sequence[str] | None) -> list[Pair]:
         chosen = [pair for pair in self._chosen if families is None or pair[1] in families]
         if not chosen:
             raise UsageError(f"No family of '{self.name}' in tiers {list(self.tiers)} is among {families}.")
-        order = stream(seed, self.name, split)
-        order.shuffle(chosen)
-        drawn: dict[str, Task] = {}
-        for attempt in range(20 * n):
-            tier, family = chosen[attempt % len(chosen)]
-            task = self.generate(family, tier, stream(seed, self.name, split, attempt), split)
-            task = msgspec.structs.replace(task, tools=self._stage) if self._stage else task
-            drawn.setdefault(task.fingerprint, task)
-            if len(drawn) == n:
-                return list(drawn.values())
-        raise TaskError(f"Environment '{self.name}' has only {len(drawn)} different tasks of {n} in split '{split}'.")
+        return chosen
 
     def tools_for(self, task: Task) -> list[Tool]:
         """The tools that a task may use; all where it names none."""
@@ -352,7 +352,9 @@ class Environment:
     def _act(self, action: Action) -> str:
         """Call the tool; what it cannot or must not do becomes an answer."""
         tool, key = self._every[action.name], (action.name, digest(action.canonical))
-        self._note_repetition(key)
+        excused = self._faults is not None and self._faults.excuse(key[1])
+        self._events += [Event(kind, action.name) for kind in repetition(self._history, key, excused)]
+        self._history.append(key)
         try:
             self.guard.check("tool", action.name)
             fault = self._draw_fault(tool, key)
@@ -391,16 +393,6 @@ class Environment:
     def _invalid(self, fault: Fault, message: str) -> str:
         self._events.append(Event(EventKind.INVALID, fault.value))
         return f"error: {message}"
-
-    def _note_repetition(self, key: tuple[str, str]) -> None:
-        """Events for the same call again, and for the same tool a third step running."""
-        name, call = key
-        excused = self._faults is not None and self._faults.excuse(call)
-        if key in self._history and not excused:
-            self._events.append(Event(EventKind.REPEAT, name))
-        elif [earlier for earlier, _ in self._history[-2:]] == [name] * 2 and not excused:
-            self._events.append(Event(EventKind.NEAR_REPEAT, name))
-        self._history.append(key)
 
     def _log(self, text: str, outcome: str) -> None:
         if self.audit is not None:

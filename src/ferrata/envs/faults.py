@@ -54,10 +54,12 @@ class FaultState(msgspec.Struct):
     """Call -> the turn from which it works again."""
     excused: list[str] = []
     """Calls that a fault struck: making them again is no repetition."""
+    struck: int = 0
+    """Turns that faults have taken from the agent."""
 
     def copy(self) -> FaultState:
         """An independent copy."""
-        return FaultState(self.rates, dict(self.missing), list(self.excused))
+        return FaultState(self.rates, dict(self.missing), list(self.excused), self.struck)
 
     def excuse(self, call: str) -> bool:
         """True, once, for a call that a fault struck the last time."""
@@ -80,6 +82,7 @@ class FaultState(msgspec.Struct):
         fault = self._strike(tool, call, repeated, turn, (seed, episode))
         if fault is not None:
             self.excused.append(call)
+            self.struck += 1
         return fault
 
     def _strike(self, tool: Tool, call: str, repeated: bool, turn: int, path: tuple[int, str]) -> ToolFault | None:

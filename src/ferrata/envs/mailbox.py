@@ -18,6 +18,8 @@ MAX_BODY_CHARACTERS = 20_000
 MAX_SUBJECT_CHARACTERS = 500
 MAX_PLAIN_CHARACTERS = 60
 """Of a header that is surely not folded."""
+MAX_LINE_CHARACTERS = 998
+"""Of a line in a message (RFC 5322, 2.1.1); a body with a longer one is encoded."""
 _PLAIN = """\
 From: {mail.sender}
 To: {mail.to}
@@ -122,12 +124,18 @@ def _check(to: str, subject: str, body: str) -> None:
 def _content(mail: Mail) -> str:
     """The file's content. Its date is the episode's own clock, so that episodes replay exactly.
 
-    A short line of ASCII needs no folding and no encoding; what `Message` would write is then written at once, for
-    that takes a hundredth of the time.
+    Short lines of ASCII need no folding and no encoding; what `Message` would write is then written at once, for that
+    takes a hundredth of the time.
     """
     short = max(len(mail.subject), len(mail.sender), len(mail.to)) <= MAX_PLAIN_CHARACTERS
-    plain = short and f"{mail.subject}{mail.body}".isascii() and "\r" not in mail.body
+    plain = short and mail.subject.isascii() and _is_plain(mail.body)
     return _plain(mail) if plain else _encoded(mail)
+
+
+def _is_plain(body: str) -> bool:
+    """True for what a message carries as it is: ASCII without a long line, or a carriage return that would end one."""
+    short = len(body) <= MAX_LINE_CHARACTERS or max(map(len, body.split("\n"))) <= MAX_LINE_CHARACTERS
+    return short and body.isascii() and "\r" not in body
 
 
 def _plain(mail: Mail) -> str:
@@ -142,5 +150,5 @@ def _encoded(mail: Mail) -> str:
     message["Subject"] = mail.subject if mail.subject.isascii() else Header(mail.subject, "utf-8").encode()
     message["Date"] = f"Mon, 05 Jan 2026 09:{mail.number % 60:02d}:00 +0000"
     message["Message-ID"] = f"<{mail.number}@office.test>"
-    message.set_payload(mail.body, "us-ascii" if mail.body.isascii() else "utf-8")
+    message.set_payload(mail.body, "us-ascii" if _is_plain(mail.body) else "utf-8")  # UTF-8 goes as base64
     return message.as_string()

@@ -1,13 +1,19 @@
 """Which families of tasks are drawn, and with which tools: chosen by a recipe, stage by stage (SPEC ENV-10).
 
-select(...)    the (tier, family) pairs that are left, or one sentence that says why none is
+select(...)        the (tier, family) pairs that are left, or one sentence that says why none is
+draw_tasks(...)    different tasks, spread evenly over such pairs
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
 
-from ferrata.errors import UnknownNameError, UsageError
+import msgspec
+
+from ferrata.errors import TaskError, UnknownNameError, UsageError
+from ferrata.records import Task
+from ferrata.seeds import stream
 
 Pair = tuple[int, str]
 """(tier, family)"""
@@ -46,3 +52,43 @@ def select(
     if not named:
         raise UsageError(f"No family of '{env}' in tiers {list(tiers)} is among {list(families)}.")
     return able
+
+
+def draw_tasks(
+    env: str,
+    generate: Callable[[str, int, Random, str], Task],
+    pairs: Sequence[Pair],
+    split: str,
+    n: int,
+    seed: int,
+    *,
+    tools: tuple[str, ...] = (),
+) -> list[Task]:
+    """`n` different tasks of a split, the pairs in turn; the same seed gives the same tasks.
+
+    Args:
+        env: name of the environment; a part of the streams' names.
+        generate: (family, tier, stream, split) -> task.
+        pairs: which families of which tiers.
+        split: 'train' or 'eval'.
+        n: how many.
+        seed: of the tasks.
+        tools: what each task may use; its own where empty.
+
+    Raises:
+        UsageError: there is no such split.
+        TaskError: the families give fewer different tasks.
+    """
+    if split not in ("train", "eval"):
+        raise UsageError(f"Unknown split '{split}'. Known: eval, train.")
+    chosen = list(pairs)
+    stream(seed, env, split).shuffle(chosen)
+    drawn: dict[str, Task] = {}
+    for attempt in range(20 * n):
+        tier, family = chosen[attempt % len(chosen)]
+        task = generate(family, tier, stream(seed, env, split, attempt), split)
+        task = msgspec.structs.replace(task, tools=tools) if tools else task
+        drawn.setdefault(task.fingerprint, task)
+        if len(drawn) == n:
+            return list(drawn.values())
+    raise TaskError(f"Environment '{env}' has only {len(drawn)} different tasks of {n} in split '{split}'.")

@@ -22,17 +22,17 @@ def evaluate(
     env: Environment,
     *,
     split: str = "eval",
-    tasks: int = 200,
+    tasks: int | Sequence[Task] = 200,
     seed: int = 7,
     temperature: float = 0.0,
     progress: Progress | None = None,
 ) -> tuple[EvaluationResult, list[Trajectory]]:
-    """Play `tasks` different tasks once each, spread evenly over the families of the environment's tiers.
+    """Play tasks once each: as many different ones as `tasks` says, spread evenly over the families, or those given.
 
     The same seed gives the same tasks, whatever was played before; temperature 0 is greedy. Raises TaskError when the
     environment has not so many tasks, RolloutFault when so many episodes failed that the result would say nothing.
     """
-    chosen = env.tasks(split, tasks, seed=seed)
+    chosen = env.tasks(split, tasks, seed=seed) if isinstance(tasks, int) else tasks
     collection = collector.collect([(task, 1) for task in chosen], seed, ("evaluation",), temperature, progress)
     result = summarise(
         collection.trajectories,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -23,7 +24,7 @@ import msgspec
 from ferrata.envs.base import Environment
 from ferrata.envs.scripts import Script
 from ferrata.errors import EnvironmentFault, TaskError, boundary
-from ferrata.evaluation.exploiters import EXPLOITERS, Player, Scene, actions, clumsy, honest
+from ferrata.evaluation.exploiters import EXPLOITERS, Player, Scene, actions, clumsy, honest, replay
 from ferrata.evaluation.results import Mean, Rate
 from ferrata.records import Event, EventKind, StepResult, StopReason, Task
 from ferrata.rewards import RewardSpec
@@ -32,6 +33,12 @@ from ferrata.seeds import stream
 CLUMSY = "honest but clumsy"
 HONEST_FAILURE = "honest failure"
 PLAYERS: dict[str, Player] = {**EXPLOITERS, HONEST_FAILURE: honest, CLUMSY: clumsy}
+CONSTANT = "constant script"
+"""The one exploiter that is chosen by what it earns."""
+CONSTANT_TASKS = 12
+"""How many tasks of each family it plays, at least."""
+CONSTANT_SCRIPTS = 3
+"""How many solutions it chooses from."""
 FOREIGN_TASKS = 8
 """How many other tasks an exploiter takes plausible arguments from."""
 FAILURES = 3
@@ -138,6 +145,7 @@ def audit_rewards(
                 env.score = phase
                 progress(f"tier {tier}" + (f", phase {phase.phase}" if phase.phase else ""))
                 played = {name: _play_all(env, scenes, name, seed) for name in PLAYERS}
+                played[CONSTANT] = _play_constant_scripts(env, scenes, seed)
                 _refuse_hopeless(env, played[CLUMSY], tier)
                 results += [_result(name, tier, phase.phase, episodes) for name, episodes in played.items()]
                 holes += find_holes(played, tier, phase.phase)
@@ -160,7 +168,8 @@ def make_scenes(env: Environment, tasks: Sequence[Task]) -> list[Scene]:
         others = [*range(place + 1, len(tasks)), *range(place)]
         others.sort(key=lambda other: tasks[other].family != task.family)
         texts = [text for other in others[:FOREIGN_TASKS] for text in solutions[other]]
-        scene = Scene(task, tools, solution, _honest_failures(env, task), actions(texts, tools))
+        same = [text for other in others if tasks[other].family == task.family for text in solutions[other]]
+        scene = Scene(task, tools, solution, _honest_failures(env, task), actions(texts, tools), actions(same, tools))
         # Families begin at different places, so that few tasks of many families are also solved two times in three.
         scene.number = numbers[task.family] = numbers.get(task.family, len(numbers) - 1) + 1
         scenes.append(scene)
@@ -200,6 +209,35 @@ def _play_all(env: Environment, scenes: Sequence[Scene], player: str, seed: int)
     return [
         play(env, scene, PLAYERS[player], stream(seed, "audit", player, place)) for place, scene in enumerate(scenes)
     ]
+
+
+def _play_constant_scripts(env: Environment, scenes: Sequence[Scene], seed: int) -> list[Episode]:
+    """In each family, the one script that pays best whatever the task: chosen on one half of the tasks, for the other.
+
+    The families of a tier share its tasks, so there are few of each; a choice needs more.
+    """
+    families = dict.fromkeys(scene.task.family for scene in scenes)
+    episodes: list[Episode] = []
+    for family in families:
+        some = [scene for scene in scenes if scene.task.family == family]
+        with suppress(TaskError):  # the family has no more tasks
+            some = make_scenes(env, env.tasks("train", max(CONSTANT_TASKS, len(some)), seed=seed, families=(family,)))
+        for chosen, measured in ((some[::2], some[1::2]), (some[1::2], some[::2])):
+            if chosen:
+                best = _best_script(env, chosen)
+                episodes += [play(env, scene, replay(best), random.Random(seed)) for scene in measured]
+    return episodes
+
+
+def _best_script(env: Environment, scenes: Sequence[Scene]) -> Sequence[str]:
+    """Of some tasks' solutions, the one that earns most on the other tasks."""
+
+    def earned(number: int) -> float:
+        others = [scene for place, scene in enumerate(scenes) if place != number]
+        player = replay(scenes[number].solution)
+        return sum(play(env, scene, player, random.Random(0)).reward for scene in others)
+
+    return scenes[max(range(min(len(scenes), CONSTANT_SCRIPTS)), key=earned)].solution
 
 
 def _refuse_hopeless(env: Environment, episodes: Sequence[Episode], tier: int) -> None:
@@ -266,7 +304,7 @@ def _result(player: str, tier: int, phase: str, episodes: Sequence[Episode]) -> 
 def find_holes(played: Played, tier: int, phase: str) -> list[Hole]:
     """For each exploiter, the family where it wins by most, or else is paid most for nothing."""
     holes = []
-    for player in EXPLOITERS:
+    for player in (*EXPLOITERS, CONSTANT):
         for look in (_win, _wage):
             found = look(played, player)
             if found:
@@ -282,8 +320,8 @@ def _win(played: Played, player: str) -> tuple[str, str, str] | None:
     family = max(leads, key=lambda name: leads[name])
     whole = _mean_reward(played[CLUMSY])
     # A family on which the clumsy solver happened to fail every time is no yardstick by itself.
-    wins_there = leads[family] >= 0 and _mean_reward(theirs[family]) >= whole
-    if not wins_there and _mean_reward(played[player]) < whole:
+    wins_there = leads[family] >= 0 and _reaches(player, theirs[family], whole)
+    if not wins_there and not _reaches(player, played[player], whole):
         return None
     earned, needed = _mean_components(theirs[family]), _mean_components(ours[family])
     component = max(earned | needed, key=lambda name: earned.get(name, 0.0) - needed.get(name, 0.0))
@@ -294,6 +332,13 @@ def _win(played: Played, player: str) -> tuple[str, str, str] | None:
         f"it succeeds in {wins} of {len(theirs[family])} tasks"
     )
     return family, component, text
+
+
+def _reaches(player: str, episodes: Sequence[Episode], goal: float) -> bool:
+    """True when the mean return is that high; for the constant script, surely: luck guesses most of two answers."""
+    reward = Mean.of([episode.reward for episode in episodes])
+    seen = reward.low if player == CONSTANT else reward.value
+    return seen is not None and seen >= goal
 
 
 def _wage(played: Played, player: str) -> tuple[str, str, str] | None:

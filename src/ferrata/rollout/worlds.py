@@ -16,7 +16,7 @@ from types import ModuleType
 
 from ferrata.envs.audit import AuditLog
 from ferrata.envs.base import Environment
-from ferrata.envs.contract.definition import refuse_mistakes
+from ferrata.envs.contract.definition import refuse_mistakes, refuse_unmade
 from ferrata.envs.faults import FaultRates
 from ferrata.errors import TaskError, UnknownNameError, UsageError, boundary, nearest
 from ferrata.recipe import RewardSection
@@ -60,6 +60,7 @@ def make_env(
     kind = find_environment(name)
     with boundary(TaskError, f"making environment '{name}'"):
         env = kind(tiers=tiers if tier is None else (tier,), score=RewardSpec(rewards))
+    refuse_unmade(env)
     try:
         env.choose(families, tools)
     except UsageError:
@@ -94,7 +95,16 @@ def find_environment(name: str) -> type[Environment]:
         raise UnknownNameError.of("environment", name, ENVIRONMENTS)
     kind = _find_class(ENVIRONMENTS.get(name, name))
     refuse_mistakes(kind)
+    _refuse_taken_name(kind)
     return kind
+
+
+def _refuse_taken_name(kind: type[Environment]) -> None:
+    """Results and tasks carry the environment's name: those of two environments must not look alike."""
+    if kind.name in ENVIRONMENTS and kind is not _find_class(ENVIRONMENTS[kind.name]):
+        raise TaskError(
+            f'{kind.__name__} has the name of a built-in environment: write another than name = "{kind.name}".'
+        )
 
 
 def _find_class(path: str) -> type[Environment]:

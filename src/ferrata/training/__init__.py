@@ -5,6 +5,6 @@ session      what all stages of a run share: policy, collector, store, streams, 
 supervised   SFT on scripted demonstrations
 rl           the reinforcement-learning loop: collect, prepare, update, publish
 saving       checkpoints of a stage, and going on from one
-base_model   makes the small base model that ships with the package; base_corpus is what it reads,
-             base_batches the same as tokens
+base_model   makes the small base model that ships with the package; base_corpus is what it reads (its skills in
+             base_skills_reading and base_skills_deciding, made of base_draws), base_batches the same as tokens
 """

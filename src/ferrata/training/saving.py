@@ -55,6 +55,7 @@ def save(session: Session, stage: str, step: int, learner: Stateful) -> None:
 
     state = {"stage": stage, "step": step, "policy_version": session.sampler.version}
     session.folder.checkpoints.save(f"{stage}-{step}", write, state)
+    session.seal_audit()
 
 
 def go_back(session: Session) -> Position | None:

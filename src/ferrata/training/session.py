@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ferrata.envs.audit import AuditLog
+from ferrata.envs.audit import SEAL, AuditLog
 from ferrata.envs.faults import FaultRates
 from ferrata.errors import Interrupted
 from ferrata.evaluation.evaluate import evaluate
@@ -100,6 +100,15 @@ class Session:
         if self.interrupts.requested:
             raise Interrupted(f"Stopped; everything is saved. Go on with: ferrata train {self.folder.path} --resume")
 
+    def seal_audit(self) -> None:
+        """Note in the store where the audit log stands, so that what is removed from it later is found.
+
+        The log only grows, also where a resumed run goes back: the note is no matter of one step.
+        """
+        stages = self.folder.store.stages()
+        if self.audit is not None and stages:
+            self.folder.store.add_note(stages[-1], 0, SEAL, self.audit.seal())
+
     def close(self) -> None:
         """Close all environments, the judge and the audit log."""
         self.env.close()
@@ -108,6 +117,7 @@ class Session:
             self.judge.close()
         if self.audit is not None:
             self.audit.close()
+            self.seal_audit()
 
     def _env_spec(self, audit: AuditLog | None) -> EnvironmentSpec:
         """How environments are made, with the weights that score now."""

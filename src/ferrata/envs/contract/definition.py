@@ -1,14 +1,15 @@
 """What can be seen in an environment's class before it plays: its name, families, methods and tools.
 
 `refuse_mistakes` is called when a class is loaded by name, so that training never begins with one of these;
-`check_definition` also wants the scripts that training can do without.
+`check_definition` also wants the scripts that training can do without. `refuse_unmade` looks at a made instance.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
 from typing import Any
 
 from ferrata.envs.base import Environment
@@ -17,6 +18,7 @@ from ferrata.envs.tools import Effect, tools_of
 from ferrata.errors import TaskError
 
 TIERS = (1, 2, 3)
+_MUTABLE = (MutableMapping, MutableSequence, MutableSet)
 
 
 def refuse_mistakes(kind: type[Environment]) -> None:
@@ -25,6 +27,15 @@ def refuse_mistakes(kind: type[Environment]) -> None:
         _check_class(kind)
     except Broken as fault:
         raise TaskError(str(fault)) from fault.__cause__
+
+
+def refuse_unmade(env: Environment) -> None:
+    """Raise TaskError for an instance whose constructor has left the base class out."""
+    if not hasattr(env, "_own"):
+        name = type(env).__name__
+        raise TaskError(
+            f"{name}.__init__() leaves the base class out: its first line must call super().__init__(tiers, score)."
+        )
 
 
 def check_definition(kind: type[Environment]) -> str:
@@ -42,6 +53,7 @@ def _check_class(kind: type[Environment]) -> int:
     _check_written(kind, "generate", "(self, family, tier, stream, split): return Task(...)")
     _check_world_methods(kind)
     _check_constructor(kind)
+    _check_shared(kind)
     methods = dict(_tool_methods(kind))
     if not methods:
         raise Broken(f"{kind.__name__} has no tools.", 'Mark the methods that an agent may call with @tool("...").')
@@ -90,6 +102,31 @@ def _check_world_methods(kind: type[Environment]) -> None:
         raise Broken(f"{kind.__name__} has {written[0]}() but no {missing}().", f"Write {example}.")
 
 
+def shared_state(kind: type[Environment]) -> dict[str, Any]:
+    """What can change and stands in the class, so that all instances and episodes share it. Name -> value."""
+    own = [cls for cls in kind.__mro__ if issubclass(cls, Environment) and cls is not Environment]
+    known = vars(Environment).keys() | Environment.__annotations__.keys()
+    return {
+        name: value
+        for cls in reversed(own)
+        for name, value in vars(cls).items()
+        if isinstance(value, _MUTABLE) and not name.startswith("__") and name not in known
+    }
+
+
+def _check_shared(kind: type[Environment]) -> None:
+    """A list or a dictionary in the class is a constant by its name or its annotation, or a mistake."""
+    hints = {
+        name: str(hint) for cls in reversed(kind.__mro__) for name, hint in vars(cls).get("__annotations__", {}).items()
+    }
+    for name, value in shared_state(kind).items():
+        if not name.isupper() and "ClassVar" not in hints.get(name, ""):
+            raise Broken(
+                f"{kind.__name__}.{name} is a {type(value).__name__} in the class: all episodes share it.",
+                f"Set it in begin(): self.{name} = ...; a constant is written in capitals or annotated as ClassVar.",
+            )
+
+
 def _check_constructor(kind: type[Environment]) -> None:
     try:
         inspect.signature(kind).bind(tiers=(1,), score=None)
@@ -113,12 +150,14 @@ def _tool_methods(kind: type[Environment]) -> Iterator[tuple[str, Callable[..., 
 
 
 def _check_tool(kind: type[Environment], name: str, method: Callable[..., Any]) -> None:
-    description, effect, _ = method.__ferrata_tool__  # type: ignore[attr-defined]
+    description, effect, cost = method.__ferrata_tool__  # type: ignore[attr-defined]
     tool = _tool(kind, name)
     if hasattr(Environment, name):
         raise Broken(f"{tool} hides Environment.{name}, which Ferrata calls itself.", "Give the tool another name.")
     if not isinstance(description, str) or not description.strip():
         raise Broken(f"{tool} has no description.", 'Write @tool("What it does."): the model reads it.')
+    if not isinstance(cost, int | float) or not math.isfinite(cost) or cost < 0:
+        raise Broken(f"{tool} has the cost {cost!r}.", "A cost is a number from 0 on; rewards are in the recipe.")
     if inspect.iscoroutinefunction(method):
         raise Broken(f"{tool} is an async method.", "Write it as a plain method that returns text.")
     _check_parameters(tool, method, effect)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ferrata.envs.base import VERDICTS
+from ferrata.envs.contract.blame import blame
 from ferrata.envs.contract.report import Broken
-from ferrata.envs.contract.subject import Episode, Subject, succeeded
+from ferrata.envs.contract.subject import Episode, Subject, play, succeeded
 from ferrata.envs.observe import MAX_CHARACTERS
 from ferrata.errors import nearest
-from ferrata.records import StepResult
+from ferrata.records import EventKind, StepResult, Task
 
 NOTE_CHARACTERS = 100
 """Room for the note that says what was left out of a long observation."""
@@ -46,8 +47,16 @@ def check_proof(subject: Subject) -> str:
 
 
 def check_subgoals(subject: Subject) -> str:
-    """Every subgoal is reached by the solution, one solution keeps the declared order, and no name is unknown."""
+    """Every subgoal is reached by the solution, in order, and paid once; no name is unknown."""
     _check_known(subject)
+    for episode in subject.episodes:
+        _check_paid_once(subject, episode.task, episode.results)
+    with subject.fresh() as env:
+        for task in subject.one_of_each:
+            for script in subject.scripts(task):
+                with blame(subject.kind, f"Family '{task.family}', each action twice,"):
+                    twice = play(env, task, [text for text in script.texts for _ in range(2)])
+                _check_paid_once(subject, task, twice)
     solved = [episode for episode in subject.episodes if episode.script.success and succeeded(episode.results)]
     for episode in solved:
         never = [name for name in episode.task.subgoals if name not in episode.reached]
@@ -67,6 +76,19 @@ def check_subgoals(subject: Subject) -> str:
                 "List the subgoals in the order in which the solution reaches them.",
             )
     return f"{sum(len(e.reached) for e in solved)} reached by {len(solved)} solutions, in order"
+
+
+def _check_paid_once(subject: Subject, task: Task, results: Sequence[StepResult]) -> None:
+    """A subgoal pays the first time it is reached, and only a subgoal of the task does."""
+    paid: set[str] = set()
+    for event in (event for result in results for event in result.events if event.kind is EventKind.SUBGOAL):
+        why = "a second time" if event.name in paid else "which is none of the task's subgoals"
+        if event.name in paid or event.name not in task.subgoals:
+            raise Broken(
+                f"Family '{task.family}': {subject.kind.__name__} pays for subgoal '{event.name}' {why}.",
+                "Report subgoals by self.reach(...) alone: it pays the first time.",
+            )
+        paid.add(event.name)
 
 
 def check_events(subject: Subject) -> str:

@@ -13,7 +13,8 @@ import msgspec
 
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.blame import blame
-from ferrata.envs.contract.elsewhere import SEED, findings
+from ferrata.envs.contract.definition import shared_state
+from ferrata.envs.contract.elsewhere import SEED, Findings, findings
 from ferrata.envs.contract.report import Broken, NotChecked
 from ferrata.envs.contract.subject import Subject, short
 from ferrata.records import StepResult, Task
@@ -56,25 +57,47 @@ def check_determinism(subject: Subject) -> str:
             with blame(subject.kind, f"Family '{task.family}'"):
                 _check_alike(one, other, task, texts)
     _check_hashes(subject)
+    _check_class_untouched(subject)
     return f"{len(subject.tasks)} tasks played three times, alike; equal state hashes had equal futures"
 
 
+def _check_class_untouched(subject: Subject) -> None:
+    """Episodes leave no trace in the class: no snapshot holds it, and all instances share it."""
+    for name, value in shared_state(subject.kind).items():
+        if value != subject.shared.get(name):
+            raise Broken(
+                f"Episodes change {subject.kind.__name__}.{name}, which all instances and episodes share.",
+                f"Set it in begin(): self.{name} = ...",
+            )
+
+
 def check_other_process(subject: Subject) -> str:
-    """Another process, with another order of sets and another `hash`, draws the same tasks and sees the same."""
+    """Processes with other orders of sets, another `hash` and another clock draw the same tasks and see the same."""
     where = f"{subject.kind.__module__}:{subject.kind.__qualname__}"
     if not _importable(subject.kind):
         raise NotChecked(f"{subject.kind.__name__} cannot be imported by another process")
-    there = _ask_other_process(where, subject.env.tiers, subject.tasks_each)
-    with blame(subject.kind, f"Family of {subject.kind.__name__}"):
-        here = findings(subject.kind, subject.env.tiers, subject.tasks_each)
-    advice = "Sort sets before drawing from them, and use no hash(), no id(), no clock and no random module."
+    others = [_start_process(where, subject, seed) for seed in _hash_seeds()]
+    with blame(subject.kind, f"An episode of {subject.kind.__name__}"):
+        here = findings(lambda: subject.kind(tiers=subject.env.tiers), subject.tasks_each)
+    for there in [_answer(where, process) for process in others]:
+        _compare(here, there)
+    count = f"{len(here['tasks'])} fingerprints and {len(here['traces'])} episodes"
+    return f"{count}, the same in {len(others)} processes with other orders of sets and another clock"
+
+
+def _compare(here: Findings, there: Findings) -> None:
+    advice = (
+        "Sort sets before drawing from them, use no hash(), no id(), no clock and no random module, and let begin() "
+        "set up all that episodes change."
+    )
     for (family, ours), (_, theirs) in zip(here["tasks"], there["tasks"], strict=False):
         if ours != theirs:
             raise Broken(f"Another process drew other tasks of family '{family}' from the same seed.", advice)
-    for (family, ours), (_, theirs) in zip(here["traces"], there["traces"], strict=True):
+    for (played, ours), (_, theirs) in zip(here["traces"], there["traces"], strict=False):
         if ours != theirs:
-            raise Broken(f"Family '{family}' went differently in another process, with the same seed.", advice)
-    return f"{len(here['tasks'])} fingerprints and {len(here['traces'])} episodes, the same"
+            raise Broken(f"Another process saw another episode, with the same seed: {played}.", advice)
+    if len(here["traces"]) != len(there["traces"]):
+        raise Broken("Another process was given another number of scripts for the same tasks.", advice)
 
 
 def _importable(kind: type[Environment]) -> bool:
@@ -123,23 +146,38 @@ def _check_hashes(subject: Subject) -> None:
                 )
 
 
-def _ask_other_process(where: str, tiers: Sequence[int], tasks_each: int) -> dict[str, Any]:
-    """What `elsewhere.findings` says in a process with another hash seed."""
-    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+def _hash_seeds() -> list[str]:
+    """Three, none of which is this process's own."""
+    return [seed for seed in "1234" if seed != os.environ.get("PYTHONHASHSEED")][:3]
+
+
+def _start_process(where: str, subject: Subject, hash_seed: str) -> subprocess.Popen[str]:
+    """Ask `elsewhere.findings` in a process with another hash seed."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     code = "from ferrata.envs.contract.elsewhere import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, where, ",".join(map(str, tiers)), str(tasks_each)],
+    return subprocess.Popen(
+        [sys.executable, "-c", code, where, ",".join(map(str, subject.env.tiers)), str(subject.tasks_each)],
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths},
-        capture_output=True, text=True, timeout=SECONDS, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+
+
+def _answer(where: str, process: subprocess.Popen[str]) -> Findings:
+    with process:
+        try:
+            told, complaint = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise Broken(
+                f"Another process took more than {SECONDS} s to play {where}.", "Check fewer --tasks."
+            ) from None
+    if process.returncode:
+        last = (complaint.strip().splitlines() or ["nothing was said"])[-1]
         raise Broken(
             f"Another process could not play {where}: {last[:200]}.",
             "Mend what was raised there; the module must be importable from any process.",
         )
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    answer: Findings = json.loads(told.splitlines()[-1])
     return answer
 
 

@@ -7,6 +7,7 @@ and a subgoal that no task knows, would otherwise pass in silence or fail far fr
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.blame import blame
+from ferrata.envs.contract.definition import refuse_unmade, shared_state
 from ferrata.envs.contract.report import Broken
 from ferrata.envs.scripts import Script
 from ferrata.envs.tools import tools_of
@@ -57,7 +59,10 @@ class Subject:
     ) -> None:
         self.make = make
         self.env = make()
+        refuse_unmade(self.env)
         self.kind = type(self.env)
+        self.shared = copy.deepcopy(shared_state(self.kind))
+        """What stood in the class before anything was played."""
         families = sum(len(self.env.families[tier]) for tier in self.env.tiers)
         self.tasks_each = max(tasks_each, families)
         self.fuzzed = fuzzed
@@ -82,10 +87,21 @@ class Subject:
         """Evaluation tasks, all families alike."""
         return self._draw("eval")
 
+    @cached_property
+    def written(self) -> list[Task]:
+        """The hand-written tasks of the tiers under check."""
+        with blame(self.kind, f"written_tasks() of {self.kind.__name__}", "Mend that line."):
+            return [task for task in self.env.written_tasks() if task.tier in self.env.tiers]
+
+    @property
+    def unseen(self) -> list[Task]:
+        """Tasks that training never sees."""
+        return [*self.evaluation, *self.written]
+
     @property
     def tasks(self) -> list[Task]:
-        """Tasks of both splits."""
-        return [*self.train, *self.evaluation]
+        """All of them."""
+        return [*self.train, *self.unseen]
 
     @cached_property
     def episodes(self) -> list[Episode]:

@@ -46,11 +46,12 @@ def check_splits(subject: Subject) -> str:
                         f"family '{family}' for training and for evaluation.",
                         advice,
                     )
-    shared = {task.fingerprint for task in subject.train} & {task.fingerprint for task in subject.evaluation}
+    shared = {task.fingerprint for task in subject.train} & {task.fingerprint for task in subject.unseen}
     if shared:
         family = next(task.family for task in subject.train if task.fingerprint in shared)
         raise Broken(f"{len(shared)} tasks stand in both splits, the first in family '{family}'.", advice)
-    return f"{len(subject.train)} training and {len(subject.evaluation)} evaluation tasks, none shared"
+    written = f", {len(subject.written)} written by hand" if subject.written else ""
+    return f"{len(subject.train)} training and {len(subject.evaluation)} evaluation tasks{written}, none shared"
 
 
 def check_dominance(subject: Subject) -> str:

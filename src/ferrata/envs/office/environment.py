@@ -18,9 +18,17 @@ from ferrata.envs.observe import MAX_ROWS, rows_text
 from ferrata.envs.office import demonstrations, families, proofs
 from ferrata.envs.office.families import NEEDS, TIERS, TOOL_SETS
 from ferrata.envs.office.goals import Part, of_kind, parts_of
-from ferrata.envs.office.judge import documents_as_asked, informed, mails_as_asked, same_address, shows, states
+from ferrata.envs.office.judge import (
+    documents_as_asked,
+    found,
+    informed,
+    mails_as_asked,
+    misleads,
+    same_address,
+    states,
+)
 from ferrata.envs.office.language import MAIL_DOMAIN
-from ferrata.envs.office.roles import Letter, answers, in_time
+from ferrata.envs.office.roles import Letter, answers, awaited_by, in_time
 from ferrata.envs.scripts import Script
 from ferrata.envs.tools import Effect, Refused, ToolError, tool
 from ferrata.envs.workspace import Workspace
@@ -35,7 +43,7 @@ class OfficeEnvironment(Environment):
     """Look up, compare, write the report, send the mail: the judge looks at what is there in the end."""
 
     name = "office"
-    version = "2"
+    version = "3"
     families: ClassVar[dict[int, tuple[str, ...]]] = TIERS
     own_domains = (MAIL_DOMAIN.removeprefix("@"),)
     undo_turns = 8
@@ -69,6 +77,7 @@ class OfficeEnvironment(Environment):
         self._due: list[Letter] = []
         self._letters: list[str] = []
         self._shown: set[str] = set()
+        self._misled = False
         for mail in task.world.get("inbox", ()):
             self._deliver(Letter(0, mail["from"], mail["subject"], mail["body"]))
 
@@ -77,6 +86,8 @@ class OfficeEnvironment(Environment):
     @tool("Read one file of the workspace, for example notes/NAME.txt.")
     def read_file(self, path: str) -> str:
         """Content of a file."""
+        if posixpath.normpath(path).startswith(_MAIL_FOLDERS):
+            raise Refused("mail is no file to read", f"read:{posixpath.normpath(path)}")
         content = self._workspace.read(path)
         path = posixpath.normpath(path)
         for part in of_kind(self._parts, "read"):
@@ -89,7 +100,7 @@ class OfficeEnvironment(Environment):
         """Result rows as text."""
         columns, rows = self._database.query(sql)
         for part in of_kind(self._parts, "query"):
-            if shows(rows[:MAX_ROWS], part["value"]):
+            if found(part, sql, self._database.reads, rows[:MAX_ROWS]):
                 self.reach(part["subgoal"])
         return rows_text(columns, rows)
 
@@ -112,12 +123,17 @@ class OfficeEnvironment(Environment):
     def send_message(self, to: str, subject: str, body: str) -> str:
         """Send one message; an outside role may answer some steps later."""
         self._mailbox.send(AGENT_ADDRESS, to, subject, body)
-        for part in of_kind(self._parts, "send"):
-            right = same_address(to, part["to"]) and states(body, part) and in_time(part, self.turn)
-            if right and self._informed(part):
+        mine = [part for part in of_kind(self._parts, "send") if same_address(to, part["to"])]
+        for part in mine:
+            if states(body, part) and in_time(part, self.turn - self.lost_turns) and self._informed(part):
                 self.reach(part["subgoal"])
+        if not any(states(body, part) for part in mine):
+            # To try until somebody objects no longer would be a way to find out what is right.
+            self._misled = self._misled or any(misleads(body, part) for part in awaited_by(mine, self.reached))
         coming = [*self._letters, *(letter.subgoal for letter in self._due)]
-        self._due += answers(self._parts, to, body, self.turn, reached=self.reached, coming=coming)
+        self._due += answers(
+            self._parts, to, body, self.turn, late=self.lost_turns, reached=self.reached, coming=coming
+        )
         return "sent"
 
     @tool("Submit the result. This ends the task.")
@@ -128,7 +144,7 @@ class OfficeEnvironment(Environment):
                 self.reach(part["subgoal"])
         complete = set(self.reached) == set(self.task.subgoals)
         recipients = [mail.to for mail in self._mailbox.messages("outbox")]
-        mailed = mails_as_asked(self._parts, recipients)
+        mailed = mails_as_asked(self._parts, recipients) and not self._misled
         self.finish(complete and mailed and documents_as_asked(self._parts, self._documents))
         return "submitted"
 
@@ -169,7 +185,7 @@ class OfficeEnvironment(Environment):
         for part in of_kind(self._parts, "deadlines"):
             self.reach(part["subgoal"])
         due = [part for part in of_kind(self._parts, "send") if "deadline" in part]
-        lines = [f"mail to {part['to']} by step {part['deadline']}" for part in due]
+        lines = [f"mail to {part['to']} by step {part['deadline'] + self.lost_turns}" for part in due]
         return "\n".join([f"step {self.turn} of {self.task.max_turns}", *lines])
 
     # What happens meanwhile ---------------------------------------------------------------------------------------
@@ -210,6 +226,7 @@ class OfficeEnvironment(Environment):
             "letters": self._letters,
             "due": msgspec.to_builtins(self._due),
             "shown": sorted(self._shown),
+            "misled": self._misled,
         }
 
     def load_world(self, state: Any) -> None:
@@ -220,6 +237,7 @@ class OfficeEnvironment(Environment):
         self._letters = state["letters"]
         self._due = msgspec.convert(state["due"], list[Letter])
         self._shown = set(state["shown"])
+        self._misled = state["misled"]
 
     def world_state(self) -> Any:
         """Documents, mails, what is still to come, and the steps that are left until it does.
@@ -228,8 +246,8 @@ class OfficeEnvironment(Environment):
         """
         sent = [(mail.to, mail.body) for mail in self._mailbox.messages("outbox")]
         due = [(letter.turn - self.turn, letter.sender, letter.body) for letter in self._due]
-        left = [max(0, part["deadline"] - self.turn) for part in self._parts if "deadline" in part]
-        return (self._documents, sent, self._letters, due, left, sorted(self._shown))
+        left = [max(0, part["deadline"] + self.lost_turns - self.turn) for part in self._parts if "deadline" in part]
+        return (self._documents, sent, self._letters, due, left, sorted(self._shown), self._misled)
 
     def close(self) -> None:
         """Delete the workspace, close the database."""

@@ -60,7 +60,8 @@ def message(person: str, subject: str, value: str, decoys: list[str], subgoal: s
     """A message that must be sent; `subject` is what the demonstrations put there.
 
     `deadline` is the last step in which it counts; `tries` is how many mails to the person are no fault, one unless
-    the person objects to a mail that misses something (`objects`).
+    the person objects to a mail that misses something (`objects`). `needs` names the look-ups that it rests on, where
+    those are not all that come before.
     """
     return expect(subgoal, value, decoys, to=person + MAIL_DOMAIN, subject=subject, **more)
 

@@ -1,6 +1,7 @@
 """Whether documents, messages and the answer are what was asked for. Pure functions of text and goal.
 
-states, shows          one text, one query result
+states, misleads       one text
+found                  one query and its result
 informed               nothing is stated before it was looked up
 documents_as_asked     the last content of every path
 mails_as_asked         nobody got a mail that was not asked for
@@ -16,7 +17,7 @@ from typing import Any
 
 from ferrata.envs.office.goals import Part, of_kind, values_of
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
 
 
 def states(text: str, expected: Part) -> bool:
@@ -35,13 +36,32 @@ def words_of(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))
 
 
-def shows(rows: Iterable[Sequence[Any]], value: str) -> bool:
-    """True when a query result shows a value. No two values of a world are equal, so it says which cell was read."""
-    return any(str(cell) == value for row in rows for cell in row)
+def misleads(text: str, expected: Part) -> bool:
+    """True when `text` states a decoy in the place of what is expected. One that states both says too much instead."""
+    words = words_of(text)
+    complete = words.issuperset(map(str.casefold, values_of(expected)))
+    return not complete and not words.isdisjoint(map(str.casefold, expected["decoys"]))
+
+
+def found(part: Part, sql: str, reads: Collection[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> bool:
+    """True when a query looked the part's cell up: it read the column, and shows the value or asks by the name.
+
+    No two values of a world are equal, so a value that is shown says which row it came from. A query that compares or
+    adds up shows no single value, and names whom it is about.
+    """
+    if (part["table"], part["field"]) not in reads or not rows:
+        return False
+    shown = any(part["value"].casefold() in words_of(str(cell)) for row in rows for cell in row)
+    return shown or part["name"].casefold() in words_of(sql)
 
 
 def informed(parts: Iterable[Part], part: Part, reached: Collection[str]) -> bool:
-    """True when every value that is looked up before `part` was looked up: what is stated earlier is a guess."""
+    """True when every value that `part` rests on was looked up: what is stated earlier is a guess.
+
+    A part rests on the look-ups that it `needs`, or else on all that come before it.
+    """
+    if "needs" in part:
+        return set(part["needs"]).issubset(reached)
     before = takewhile(lambda other: other is not part, parts)
     return all(other["subgoal"] in reached for other in of_kind(before, "read", "query", "mail") if other["subgoal"])
 

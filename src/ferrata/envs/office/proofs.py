@@ -5,6 +5,7 @@ A failure knows by a miracle what it did not look up: it is the judge that must 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from ferrata.envs.scripts import Script, call
 from ferrata.records import Task
 
 IDLE = call("query_database", sql="SELECT 1")
+_NUMBER = re.compile(r'(?<="number": )\d+')
+"""Of a mail that is read: one more when an objection came before it."""
 STRANGER = "Nobody" + MAIL_DOMAIN
 
 
@@ -23,7 +26,7 @@ def scripts(task: Task) -> list[Script]:
     """One success; a failure for each step that can be left out or done wrongly, and for each trap."""
     goal = task.world["goal"]
     parts, steps = parts_of(goal), solution(task)
-    failures = [*_left_out(steps), *_ends(parts, steps), *_surplus(steps), *_late(parts, steps)]
+    failures = [*_left_out(steps), *_ends(parts, steps), *_surplus(steps), *_late(parts, steps), *_tried(parts, steps)]
     failures += [Script(name, _texts(steps_of(changed, task)), False) for name, changed in _misled(goal, parts).items()]
     if listed := _every_number(parts):
         failures.append(Script("states every number", _texts(steps_of(listed, task)), False))
@@ -92,6 +95,19 @@ def _late(parts: Sequence[Part], steps: Sequence[Step]) -> list[Script]:
             texts = (*_texts(steps[:at]), *idling, *_texts(steps[at:]))
             late.append(Script(f"misses the deadline of {part['subgoal']}", texts, False))
     return late
+
+
+def _tried(parts: Sequence[Part], steps: Sequence[Step]) -> list[Script]:
+    """A wrong mail to each person who objects, then the right one: whoever answers is not there to be asked."""
+    names, texts = [name for name, _ in steps], _texts(steps)
+    tried = []
+    for mail in of_kind(parts, "send"):
+        if mail.get("objects") and mail["decoys"]:
+            at = names.index(mail["subgoal"])
+            guess = text_of(mail | {"value": mail["decoys"][0], "also": {}})
+            later = [_NUMBER.sub(lambda found: str(int(found[0]) + 1), text) for text in texts[at:]]
+            tried.append(Script(f"tries out what {mail['subgoal']} should say", (*texts[:at], guess, *later), False))
+    return tried
 
 
 def _misled(goal: Goal, parts: tuple[Part, ...]) -> dict[str, tuple[Part, ...]]:

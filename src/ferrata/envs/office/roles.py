@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from ferrata.envs.office.goals import Part, fields_of, of_kind
-from ferrata.envs.office.judge import same_address, states, words_of
+from ferrata.envs.office.judge import misleads, same_address, states, words_of
 from ferrata.envs.office.world import note_text
 
 
@@ -30,7 +30,14 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 def answers(
-    parts: Sequence[Part], to: str, body: str, turn: int, *, reached: Collection[str], coming: Collection[str]
+    parts: Sequence[Part],
+    to: str,
+    body: str,
+    turn: int,
+    *,
+    late: int,
+    reached: Collection[str],
+    coming: Collection[str],
 ) -> Iterator[Letter]:
     """What a mail to `to` brings: the replies to what it states, or else an objection of somebody who still waits.
 
@@ -39,19 +46,26 @@ def answers(
         to: whom the agent wrote to.
         body: what it wrote.
         turn: when.
+        late: turns that no deadline counts.
         reached: subgoals so far, this mail's included.
         coming: subgoals of replies that are on their way or have come; nobody answers twice.
     """
     mine = [part for part in of_kind(parts, "send") if same_address(part["to"], to)]
-    right = {part["subgoal"] for part in mine if in_time(part, turn) and states(body, part)}
+    right = {part["subgoal"] for part in mine if in_time(part, turn - late) and states(body, part)}
     for reply in of_kind(parts, "reply"):
         if reply["of"] in right and reply["subgoal"] not in coming:
             text = note_text(fields_of(reply))
             sender, arrival = mine[0]["to"], turn + reply["delay"]
             yield Letter(arrival, sender, _subject(reply), text, reply["subgoal"], _shown(reply))
-    awaited = [part for part in mine if part.get("objects") and part["subgoal"] not in reached]
+    awaited = awaited_by(mine, reached)
     if awaited and not right:
-        yield Letter(turn, awaited[0]["to"], "your mail", objection(awaited[0], body, turn), shown=_shown(awaited[0]))
+        text = objection(awaited[0], body, turn - late)
+        yield Letter(turn, awaited[0]["to"], "your mail", text, shown=_shown(awaited[0]))
+
+
+def awaited_by(mine: Sequence[Part], reached: Collection[str]) -> list[Part]:
+    """Of the parts that mail one person, those that the person still waits for and objects about."""
+    return [part for part in mine if part.get("objects") and part["subgoal"] not in reached]
 
 
 def in_time(part: Part, turn: int) -> bool:
@@ -65,8 +79,7 @@ def objection(part: Part, body: str, turn: int) -> str:
     words = words_of(body)
     lacking = [field for field, value in fields_of(part).items() if value.casefold() not in words]
     if lacking:
-        wrong = not words.isdisjoint(map(str.casefold, part["decoys"]))
-        return f"{'wrong' if wrong else 'missing'}: {lacking[0]}"
+        return f"{'wrong' if misleads(body, part) else 'missing'}: {lacking[0]}"
     return "too late" if not in_time(part, turn) else "too much"
 
 

@@ -126,7 +126,7 @@ def renew_report(draw: WorldDraw) -> Draft:
 def calendar_mail(draw: WorldDraw) -> Draft:
     """Look up, see in the calendar until when, send in time."""
     slots, lookup, decoys = asked_cell(draw)
-    p, deadline = draw.name(), draw.stream.randint(4, 7)
+    p, deadline = draw.name(), draw.stream.randint(6, 9)
     parts = [
         do("deadlines", {"subgoal": "checked"}),
         lookup,

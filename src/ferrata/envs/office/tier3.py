@@ -150,7 +150,7 @@ def right_person(draw: WorldDraw) -> Draft:
     person = draw.rows[table][y][asked]
     other = draw.similar(person)
     draw.add_row(table, draw.similar(y), **{asked: other})
-    q, r, code, deadline = draw.name(), draw.name(), draw.number(1000, 10000), draw.stream.randint(6, 10)
+    q, r, code, deadline = draw.name(), draw.name(), draw.number(1000, 10000), draw.stream.randint(8, 12)
     others = [decoy for decoy in decoys if decoy != person]
     mail = asking(person, slots["field"], value, others, deadline=deadline)
     parts = [
@@ -216,7 +216,7 @@ def two_deadlines(draw: WorldDraw) -> Draft:
         decoys = [cell for cell in draw.rows[table][x].values() if cell != value]
         errands.append([
             do("query", query(f"found_{at}", table, x, field, value)),
-            asking(person, field, value, decoys, f"sent_{at}", deadline=deadline),
+            asking(person, field, value, decoys, f"sent_{at}", deadline=deadline, needs=[f"found_{at}"]),
             answered("code", code, at, f"sent_{at}", f"answered_{at}"),
         ])  # fmt: skip
     (find_1, send_1, reply_1), (find_2, send_2, reply_2) = errands

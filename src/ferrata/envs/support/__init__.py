@@ -8,6 +8,9 @@ families         task families: which requests come together
 customer         personas, and the customer of rules
 customer_model   the customer as a model behind an OpenAI-compatible endpoint
 judge            facts told, forbidden promises, private data, the verdict
+speech           how a reply is read: plain words, clauses, questions
+wordings         the words of refusals, reasons and deeds, and what must not be told with them
+promises         forbidden promises, clause by clause; `promising` has their words
 scripts          solutions and failures
 written          the hand-written tasks
 environment      the tools

@@ -3,31 +3,23 @@
 Customer       what the environment needs of any customer
 Persona        how a customer of rules talks and how long it waits
 RuleCustomer   the customer of rules and templates: topic after topic, each settled before the next is raised
-asks           whether a reply asks for something
 
 A profile is JSON-ready: `name`, `speaker` (empty for a stranger), `persona`, `answers` (key -> sentence) and `topics`.
 A topic has `say`, `answers`, `facts` (indexes of what must be told), and may have `insist` (what the customer says
-instead of accepting the first time) or `leaves_on` (the question at which it changes its mind to the next topic).
+instead of accepting the first time), `back` (what a reply says, and what the customer asks then) or `leaves_on` (the
+question at which it changes its mind to the next topic; at once when that was answered in an earlier topic).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-Profile = Mapping[str, Any]
+from ferrata.envs.support.speech import asks, read
+from ferrata.envs.support.wordings import states
 
-_QUESTIONS = {
-    "pin": re.compile(r"\bpins?\b|\bverify\b|\bverification\b|\bidentity\b"),
-    "order": re.compile(r"\border\b"),
-    "address": re.compile(r"\baddress\b|\bwhere\b"),
-    "item": re.compile(r"\bitems?\b|\bproduct\b|\bwhat is\b"),
-}
-"""What a reply asks for -> the words that ask for it."""
-_SENTENCE = re.compile(r"[^.?!\n]*[.?!\n]?")
-_REQUEST = re.compile(r"\?|\bplease\b|\b(?:tell|give|send) me\b|\bi need\b|\bwhat\b|\bwhich\b")
+Profile = Mapping[str, Any]
 
 
 class Customer(Protocol):
@@ -89,12 +81,6 @@ PERSONAS = {
 }
 
 
-def asks(text: str, key: str) -> bool:
-    """True when a sentence of the text asks for the thing of this key."""
-    sentences = _SENTENCE.findall(text.lower())
-    return any(_REQUEST.search(sentence) and _QUESTIONS[key].search(sentence) for sentence in sentences)
-
-
 class RuleCustomer:
     """A customer of rules: the same replies give the same conversation, always."""
 
@@ -132,7 +118,7 @@ class RuleCustomer:
             return " ".join([*said, self._next(topics, changed=True)])
         if topic["facts"] and set(topic["facts"]) <= set(told):
             return " ".join([*said, self._accept(topic, topics)])
-        return " ".join(said) or self._persona.nudge
+        return " ".join(said) or self._ask_back(topic, text)
 
     def wait(self, progressed: bool) -> str:
         """The impatient warn once, then leave."""
@@ -164,10 +150,25 @@ class RuleCustomer:
             return str(topic["insist"])
         return self._next(topics, changed=False)
 
+    def _ask_back(self, topic: Mapping[str, Any], text: str) -> str:
+        """What is still missing in a reply, where the topic says so."""
+        reply = read(text)
+        return next(
+            (question for words, question in topic.get("back", ()) if states(reply, words)), self._persona.nudge
+        )
+
     def _next(self, topics: list[Any], changed: bool) -> str:
         self._at += 1
         self._insisted = False
         if self._at == len(topics):
             return self._persona.thanks
-        said = str(topics[self._at]["say"])
-        return said if changed else f"{self._persona.next} {said}"
+        said = [] if changed else [self._persona.next]
+        while self._leaves_at_once(topics[self._at]):
+            said.append(str(topics[self._at]["say"]))
+            self._at += 1
+        return " ".join([*said, str(topics[self._at]["say"])])
+
+    def _leaves_at_once(self, topic: Mapping[str, Any]) -> bool:
+        """Nobody asks twice for what holds for the whole conversation, and the change of mind must not wait for it."""
+        key = topic.get("leaves_on")
+        return key in self._profile["answers"] and any(given.partition(".")[2] == key for given in self.given)

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from ferrata.envs.support.customer import Profile
+from ferrata.envs.support.speech import asks
 from ferrata.errors import EnvironmentFault
 
 MAX_ANSWER_CHARACTERS = 600
@@ -79,7 +80,7 @@ class CustomerModel:
         said = answer.replace(GONE, "").strip()[:MAX_ANSWER_CHARACTERS] or "..."
         self._messages = [*asked, {"role": "assistant", "content": answer}]
         self.left = GONE in answer
-        self._note(said, told)
+        self._note(text, said, told)
         return said
 
     def wait(self, progressed: bool) -> str:
@@ -99,13 +100,17 @@ class CustomerModel:
         """Close the connections."""
         self._client.close()
 
-    def _note(self, said: str, told: Collection[int]) -> None:
-        """Progress, read off what was said: details given away, topics whose facts are all told."""
+    def _note(self, asked: str, said: str, told: Collection[int]) -> None:
+        """Progress, read off what was said: details given away, topics whose facts are all told.
+
+        An answer without details ("I have lost it") is given when it is asked for.
+        """
         topics: Sequence[Any] = self._profile["topics"]
         for index, topic in enumerate(topics):
             for key, sentence in {**self._profile["answers"], **topic["answers"]}.items():
                 details = [word.strip(".,") for word in sentence.split() if any(map(str.isdigit, word))]
-                if details and all(detail in said for detail in details) and f"{index}.{key}" not in self.given:
+                given = all(detail in said for detail in details) if details else asks(asked, key)
+                if given and f"{index}.{key}" not in self.given:
                     self.given.append(f"{index}.{key}")
         while self._settled < len(topics) and set(topics[self._settled]["facts"]) <= set(told):
             self._settled += 1
@@ -151,7 +156,8 @@ def prompt(profile: Profile) -> str:
     for number, topic in enumerate(profile["topics"], 1):
         lines.append(f"{number}. {topic['say']}")
         if "leaves_on" in topic:
-            lines.append(f"   When you are asked about your {topic['leaves_on']}, drop this and go on with the next.")
+            asked = f"When you are asked about your {topic['leaves_on']}, or have told it before"
+            lines.append(f"   {asked}, drop this and go on with the next.")
         lines += [f"   If you are asked about your {key}: {text}" for key, text in topic["answers"].items()]
     lines += [f"If you are asked about your {key}: {text}" for key, text in profile["answers"].items()]
     return "\n".join([*lines, "Raise a request only when the one before is settled. At the end, say thank you."])

@@ -1,4 +1,4 @@
-"""The customer-support environment: ten tools over a shop and a customer who talks back (SPEC ENV-5)."""
+"""The customer-support environment: eleven tools over a shop and a customer who talks back (SPEC ENV-5)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ MAX_REPLY_CHARACTERS = 2000
 MAX_LINE_CHARACTERS = 120
 """Longest address and longest reason for an escalation."""
 MAX_WRONG_PINS = 3
+MAX_MISLEADING = 3
+"""Replies that state something else of a fact's kind, after which the fact itself is not believed any more."""
 GONE = "the customer has left"
 """The case can still be closed; it is lost."""
 
@@ -29,7 +31,7 @@ class SupportEnvironment(Environment):
     """Answer a customer: look up, do what policy allows, say what comes of it, close the case."""
 
     name = "support"
-    version = "1"
+    version = "2"
     families: ClassVar[dict[int, tuple[str, ...]]] = TIERS
     tool_sets = TOOL_SETS
     needs = NEEDS
@@ -70,6 +72,9 @@ class SupportEnvironment(Environment):
         self._wrong_pins = 0
         self._told: list[int] = []
         """Facts told, each after its topic was raised."""
+        self._misled = [0] * len(self._goal["facts"])
+        """How many replies stated something else instead, for each fact."""
+        self._promises = judge.as_they_are(self._goal["promises"], self._start)
         self._spoiled: list[str] = []
         self._progress = 0
         self._raised_at = {fact: at for at, topic in enumerate(world["customer"]["topics"]) for fact in topic["facts"]}
@@ -82,7 +87,10 @@ class SupportEnvironment(Environment):
         self.guard.check("table", "customers")
         found = self._shop.customer(name)
         self._mark_call("look_up_customer", found["name"])
-        orders = ", ".join(f"{row['number']} ({row['status']})" for row in self._shop.orders_of(found["name"]))
+        rows = self._shop.orders_of(found["name"])
+        for row in rows:
+            self._mark_call("look_up_customer", row["number"])
+        orders = ", ".join(f"{row['number']} ({row['status']})" for row in rows)
         lines = [f"{key}: {found[key]}" for key in ("name", "address", "mail", "phone", "card")]
         return "\n".join([*lines, f"orders: {orders or 'none'}"])
 
@@ -135,6 +143,7 @@ class SupportEnvironment(Environment):
             raise ToolError("locked after three wrong PINs")
         if pin != found["pin"]:
             self._wrong_pins += 1
+            self._mark_call("wrong PIN", found["name"])
             raise ToolError("wrong PIN")
         if found["name"] not in self._verified:
             self._verified.append(found["name"])
@@ -169,6 +178,7 @@ class SupportEnvironment(Environment):
         """Cancel what has not left the shop. Without verification the episode ends."""
         found = self._shop.order(order)
         if found["status"] != "processing":
+            self._mark_call("cancel_order", found["number"])
             raise ToolError(f"order {found['number']} is {found['status']}")
         if found["customer"] not in self._verified:
             return self._grave("cancellation without verification")
@@ -235,6 +245,7 @@ class SupportEnvironment(Environment):
             "verified": list(self._verified),
             "wrong_pins": self._wrong_pins,
             "told": list(self._told),
+            "misled": list(self._misled),
             "spoiled": list(self._spoiled),
             "progress": self._progress,
         }
@@ -245,6 +256,7 @@ class SupportEnvironment(Environment):
         self._customer.load(state["customer"])
         self._verified, self._wrong_pins = list(state["verified"]), state["wrong_pins"]
         self._told, self._spoiled = list(state["told"]), list(state["spoiled"])
+        self._misled = list(state["misled"])
         self._progress = state["progress"]
 
     def another(self) -> SupportEnvironment:
@@ -273,7 +285,7 @@ class SupportEnvironment(Environment):
 
     def _mark_call(self, name: str, argument: str | int) -> None:
         for subgoal, wanted in self._marks("call"):
-            if wanted == [name, argument]:
+            if name in wanted[0].split("/") and argument == wanted[1]:
                 self.reach(subgoal)
 
     def _mark_changes(self) -> None:
@@ -284,12 +296,20 @@ class SupportEnvironment(Environment):
 
     def _note_said(self, text: str) -> None:
         """Facts and forbidden promises of a reply."""
-        topic = self._customer.topic
-        said = [fact for fact in judge.stated(text, self._goal["facts"]) if fact not in self._told]
-        self._told += [fact for fact in said if topic is None or self._raised_at[fact] <= topic]
-        promise = judge.promised(text, self._goal["promises"], topic)
+        topic, facts, heard = self._customer.topic, self._goal["facts"], self._goal["heard"]
+        raised = {fact for fact in self._raised_at if topic is None or self._raised_at[fact] <= topic}
+        untold = raised.difference(self._told)
+        for fact in untold.intersection(judge.misled(text, facts, heard) if topic is not None else ()):
+            self._misled[fact] += 1
+        self._told += [fact for fact in judge.stated(text, facts, heard) if fact in untold and self._can_tell(fact)]
+        promise = judge.promised(text, self._promises, topic)
         if promise and promise not in self._spoiled:
             self._spoiled.append(promise)
+
+    def _can_tell(self, fact: int) -> bool:
+        """The fact was looked up, and not found by telling this, that and the other."""
+        known = set(self._goal["heard"][fact]["after"]) <= set(self.reached)
+        return known and self._misled[fact] < MAX_MISLEADING
 
     def _mark_said(self) -> None:
         for subgoal, facts in self._marks("told"):

@@ -15,6 +15,7 @@ from ferrata.envs.support import refusals, requests
 from ferrata.envs.support.people import ShopDraw
 from ferrata.envs.support.requests import Request
 from ferrata.envs.support.scripts import CLOSE, splice
+from ferrata.envs.support.wordings import NO, decoys_of
 from ferrata.records import Task
 
 Maker = Callable[[ShopDraw], Request]
@@ -65,7 +66,7 @@ _TIER_1 = {
     "cancel": Family("standard", "plain", ((requests.cancel, refusals.cancel_late),)),
     "damaged": Family("full", "impatient", ((requests.damaged,),)),
     "vague_status": Family("basic", "vague", ((vaguely(requests.status),),)),
-    "private_data": Family("basic", "plain", ((refusals.privacy,),)),
+    "private_data": Family("basic", "plain", ((refusals.privacy, requests.tracking),)),
     "stranger": Family("standard", "stranger", ((refusals.no_pin, refusals.stranger_address, refusals.stranger_data),)),
 }
 """2-3 subgoals."""
@@ -141,6 +142,9 @@ INSTRUCTIONS = (
     "A customer, {name}, writes: {say} Do what the policies allow, tell the customer, then close the case.",
 )
 
+SURE = "Are you sure? Look it up, please, and tell me just that."
+"""Asked back when a fact is told that cannot be known yet, or together with something else of its kind."""
+
 
 def generate(family: str, tier: int, stream: random.Random, split: str) -> Task:
     """One support task of a family."""
@@ -165,7 +169,7 @@ def generate(family: str, tier: int, stream: random.Random, split: str) -> Task:
 def compose(draw: ShopDraw, persona: str, asked: Sequence[Request]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The world of a conversation about these requests, and its subgoals."""
     topics: list[dict[str, Any]] = []
-    goal: dict[str, Any] = {"changes": [], "facts": [], "marks": {}, "promises": []}
+    goal: dict[str, Any] = {"changes": [], "facts": [], "heard": [], "marks": {}, "promises": []}
     proof: dict[str, Any] = {"solution": [], "failures": []}
     for number, request in enumerate(asked, 1):
         first = len(topics)
@@ -174,10 +178,10 @@ def compose(draw: ShopDraw, persona: str, asked: Sequence[Request]) -> tuple[dic
             topics.append({"say": say, "answers": request.answers, "facts": [], "leaves_on": leaves_on})
             request = replace(request, answers={})
         _add_goal(goal, request, f"_{number}" if len(asked) > 1 else "", first, last=len(topics))
-        facts = [len(goal["facts"]) + index for index in range(len(request.facts))]
-        goal["facts"] += request.facts
+        facts = list(range(len(goal["facts"]) - len(request.facts), len(goal["facts"])))
         insist = {"insist": request.insist} if request.insist else {}
-        topics.append({"say": request.say, "answers": request.answers, "facts": facts, **insist})
+        back = asked_back(request.facts, request.back)
+        topics.append({"say": request.say, "answers": request.answers, "facts": facts, "back": back, **insist})
         _add_proof(proof, request)
     proof["solution"].append(CLOSE)
     customer = {
@@ -194,11 +198,33 @@ def compose(draw: ShopDraw, persona: str, asked: Sequence[Request]) -> tuple[dic
 def _add_goal(goal: dict[str, Any], request: Request, suffix: str, first: int, last: int) -> None:
     """Changes, promises and marks of one request; `first` and `last` are its topics."""
     goal["changes"] += request.changes
-    goal["promises"] += [{"kind": kind, "about": about, "topic": last} for kind, about in request.promises]
+    refused = any(fact.startswith(NO) for fact in request.facts)
+    goal["promises"] += [
+        {"kind": kind, "about": about, "topic": last, "refused": refused} for kind, about in request.promises
+    ]
     told = [len(goal["facts"]) + index for index in range(len(request.facts))]
     for subgoal, kind, argument in request.marks:
         known = {"told": told, "asked": f"{first}.{argument}", "held": last + 1}
         goal["marks"][subgoal + suffix] = [kind, known.get(kind, argument)]
+    after = [_subgoal(goal, name, suffix) for name in request.after]
+    otherwise = {"or": request.otherwise} if request.otherwise else {}
+    for fact in request.facts:
+        decoys = [] if request.changes else decoys_of(fact, request.true_numbers)
+        goal["heard"].append({"after": after, "decoys": decoys, **otherwise})
+    goal["facts"] += request.facts
+
+
+def _subgoal(goal: dict[str, Any], name: str, suffix: str) -> str:
+    """The subgoal of this request, else the last one of that name before it."""
+    if name + suffix in goal["marks"]:
+        return name + suffix
+    known: list[str] = [known for known in goal["marks"] if known.partition("_")[0] == name]
+    return known[-1]
+
+
+def asked_back(facts: Sequence[str], back: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """What the customer asks back: whether a fact is sure that did not count, else what the request itself says."""
+    return [*([fact, SURE] for fact in facts), *map(list, back)]
 
 
 def _add_proof(proof: dict[str, Any], request: Request) -> None:

@@ -98,6 +98,8 @@ class ShopDraw(ShopRows):
         """False for a stranger."""
         self.verified = False
         """True once the solution has verified the customer."""
+        self.asked = False
+        """True once the solution has asked for a PIN that the customer does not know."""
         self.tickets = [int(self.number(100, 1000)) for _ in range(4)]
         """Numbers of the tickets that will be opened, in order."""
         self.opened = 0

@@ -11,16 +11,30 @@ forbids, `families` puts requests together to tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ferrata.envs.support.people import ShopDraw
+from ferrata.envs.support.scripts import EVERY_DAY
 
 Mark = tuple[str, str, Any]
-"""(subgoal, kind, argument): `call` [tool, first argument], `changes` [line, ...], `asked` key, or `told`, `held`."""
+"""(subgoal, kind, argument).
+
+`call` [tool/another tool, first argument] or [`wrong PIN`, name], `changes` [line, ...], `asked` key, `told`, `held`.
+"""
 Wrong = tuple[str, str, list[str]]
 """(name, step of the solution, what stands in its place): a script that must fail."""
+Back = tuple[str, str]
+"""(what a reply says, as `judge.stated` reads it; what the customer asks then)."""
+HOW_MUCH: Back = ("refund/refunded/money/back/paid/card/done", "How much is it?")
+HOW_MANY_DAYS: Back = (
+    "way/come/comes/coming/arrive/arrives/soon/shipped/sent/transit/delivered/days/expected",
+    "In how many days does it come?",
+)
+WHICH_TICKET: Back = ("ticket/colleague/escalated/forwarded/person/somebody/someone/done", "What is the ticket number?")
+IS_IT_CANCELLED: Back = ("cancel/cancelled/canceled/order/done", "So is it cancelled now?")
+IS_IT_CHANGED: Back = ("address/change/changed/update/updated/done", "Is my new address in your books now?")
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,14 @@ class Request:
     """(kind, order or name): what must not be promised."""
     insist: str = ""
     """What the customer says to the first refusal."""
+    after: Sequence[str] = ()
+    """Subgoals, of this request or of one before it, from which the facts can be known: earlier, nothing is told."""
+    otherwise: str = ""
+    """What does as well as the fact, as `judge.stated` reads it."""
+    true_numbers: Sequence[int] = ()
+    """Numbers of days that may be said beside the fact, because they are true as well."""
+    back: Sequence[Back] = ()
+    """What the customer asks back when a reply says this and not the fact."""
     before: tuple[str, str] | None = None
     """(what the customer asks for at first, question at which it changes its mind)."""
 
@@ -86,7 +108,28 @@ def status(draw: ShopDraw) -> Request:
         marks=[("found", "call", ["look_up_shipment", number]), ("told", "told", None)],
         steps=[look, reply],
         facts=[str(days)],
-        wrong=told_wrong(reply, f"It comes in {days + 1} days."),
+        wrong=[*told_wrong(reply, f"It comes in {days + 1} days."), ("tells every day", reply, list(EVERY_DAY))],
+        after=["found"],
+        back=[HOW_MANY_DAYS],
+    )
+
+
+def tracking(draw: ShopDraw) -> Request:
+    """What is the tracking code of my own parcel? It may be told, unlike that of somebody else's."""
+    number, _, _ = draw.new_order("shipped", draw.stream.randint(2, 9))
+    code = draw.rows["shipments"][-1][2]
+    look, reply = f"look_up_shipment: {number}", f"reply: The tracking code is {code}."
+    return Request(
+        say=f"I wait for my parcel. What is the tracking code of order {number}?",
+        answers=order_answers(number),
+        marks=[("found", "call", ["look_up_shipment", number]), ("told", "told", None)],
+        steps=[look, reply],
+        facts=[code],
+        wrong=[
+            *told_wrong(reply, f"The tracking code is {code}0."),
+            ("refuses it", reply, ["reply: No, it is private."]),
+        ],
+        after=["found"],
     )
 
 
@@ -174,6 +217,8 @@ def _paid_back(draw: ShopDraw, number: int, amount: int, say: str, vague: str) -
         ],
         steps=[f"look_up_order: {number}", pay, reply],
         facts=[str(amount)],
+        after=["found"],
+        back=[HOW_MUCH],
         changes=changes,
         wrong=[
             ("refunds twice", pay, [pay, pay]),
@@ -217,6 +262,8 @@ def _handed_on(
         marks=[*marks, ("escalated", "changes", changes), ("told", "told", None)],
         steps=[*looks, hand_on, reply],
         facts=[str(ticket)],
+        after=["escalated"],
+        back=[WHICH_TICKET],
         changes=changes,
         wrong=[
             ("refunds instead", hand_on, instead),
@@ -239,12 +286,15 @@ def address(draw: ShopDraw) -> Request:
         marks=[*marks, ("changed", "changes", changes), ("told", "told", None)],
         steps=[*checks, change, reply],
         facts=[new],
+        after=["changed"],
+        otherwise="changed",
+        back=[IS_IT_CHANGED],
         changes=changes,
         wrong=[
             *unverified,
             ("writes another address", change, [f"change_address: {draw.name} | {other}"]),
             ("says that it changed it and does not", change, []),
-            *told_wrong(reply, "It is done."),
+            *told_wrong(reply, "One moment."),
         ],
     )
 
@@ -264,7 +314,9 @@ def cancel(draw: ShopDraw) -> Request:
         answers=order_answers(number),
         marks=[*marks, ("cancelled", "changes", changes), ("told", "told", None)],
         steps=[*checks, do, reply],
-        facts=[f"cancelled/canceled + {number}"],
+        facts=["cancelled"],
+        after=["cancelled"],
+        back=[IS_IT_CANCELLED],
         changes=changes,
         wrong=[
             *unverified,

@@ -33,6 +33,19 @@ ARGUMENTS: Mapping[str, Mapping[str, type]] = {
 """Tool -> its arguments in the order in which a step gives them; `confirm` is added where it is needed."""
 CONFIRMED = ("refund", "cancel_order")
 
+EVERY_REASON = (
+    "reply: No, sorry, I cannot: it is private, there is no verified PIN, it is shipped, it is final sale, it "
+    "is already "
+    "refunded, past 14, 21, 28, 30 or 45 days."
+)
+EVERY_DAY = (
+    "reply: It comes in 2, 3, 4, 5, 6, 7, 8 or 9 days.",
+    "reply: It comes in 10, 11, 12, 13, 14, 15, 16 or 17 days.",
+    "reply: It comes in 18 or 19 days.",
+)
+ASKS_EVERYTHING = "reply: Which order and which PIN, please?"
+"""Replies that fit every task and answer none."""
+
 FORGETTING = ("tells nothing", "tells something else", "says that", "closes at once", "names a ticket", "goes without")
 """Beginnings of the failures that flawed demonstrations show: omissions. No demonstration shows a grave mistake
 but one, going without verification, which reinforcement learning has to unlearn."""
@@ -64,8 +77,14 @@ def scripts(task: Task) -> list[Script]:
     proof = task.world["proof"]
     steps: list[str] = proof["solution"]
     failing = [(name, [*steps[:at], *new, *steps[at + dropped :]]) for name, at, dropped, new in proof["failures"]]
-    failing += [("closes at once", [CLOSE]), ("never closes", steps[:-1])]
+    failing += [("tells everything at once", blind(task)), ("closes at once", [CLOSE]), ("never closes", steps[:-1])]
     return [_script("solves the task", steps, True), *(_script(name, wrong, False) for name, wrong in failing)]
+
+
+def blind(task: Task) -> list[str]:
+    """Asks for everything and answers everything, without one look-up, as often as the turns allow."""
+    rounds = max(1, min(4, (task.max_turns - 2) // (1 + len(EVERY_DAY))))
+    return [ASKS_EVERYTHING, *rounds * (EVERY_REASON, *EVERY_DAY), CLOSE]
 
 
 def demonstrate(task: Task, stream: random.Random, imperfection: float) -> Sequence[str]:

@@ -61,6 +61,8 @@ class Shop:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.executescript(_SCHEMA)
         self._connection.execute("PRAGMA foreign_keys = ON")
+        self._rows: dict[str, list[list[Any]]] = {}
+        self._read_at = -1
 
     def reset(self, rows: Rows) -> None:
         """Replace everything by `rows`."""
@@ -72,8 +74,16 @@ class Shop:
                 run.executemany(insert, rows.get(table, ()))
 
     def rows(self) -> dict[str, list[list[Any]]]:
-        """The whole state, JSON-ready, in an order that depends on the content alone."""
-        return {table: [list(row) for row in self._connection.execute(sql)] for table, sql in _SELECT.items()}
+        """The whole state, JSON-ready, in an order that depends on the content alone; not to be changed.
+
+        Most steps change nothing: the rows are read again only when the connection has written since.
+        """
+        written = self._connection.total_changes
+        if written != self._read_at:
+            run = self._connection.execute
+            self._rows = {table: [list(row) for row in run(sql)] for table, sql in _SELECT.items()}
+            self._read_at = written
+        return self._rows
 
     def close(self) -> None:
         """Close the connection."""
