@@ -56,8 +56,10 @@ def play(world: Environment, tiny_policy: Policy) -> Callable[..., Trajectory]:
         asked = advance(episode, world, episode.begin())
         waiting = list(turns)
         while asked is not None:
-            ids = waiting.pop(0)[: episode.max_new_tokens]
-            asked = advance(episode, world, episode.receive(Completion(0, ids, [-1.0] * len(ids), True)))
+            turn = waiting.pop(0)
+            ids = turn[: episode.max_new_tokens]
+            completion = Completion(0, ids, [-1.0] * len(ids), stopped=ids == turn)
+            asked = advance(episode, world, episode.receive(completion))
         return episode.trajectory()
 
     return run
@@ -148,6 +150,19 @@ def test_a_turn_cut_by_its_budget_is_an_invalid_action_and_is_closed_for_the_mod
     place = len(tiny_policy.chat.opening(task.instruction, [])) + 5
     assert trajectory.token_ids[place] == tiny_policy.chat.end_id
     assert trajectory.loss_mask[place] is False
+
+
+@pytest.mark.parametrize("missing", [1, 3])
+def test_a_turn_that_the_whole_budget_cuts_is_no_invalid_action(
+    play: Callable[..., Trajectory], task: Task, saying: Saying, tiny_policy: Policy, missing: int
+) -> None:
+    turn, opening = saying("submit", word=task.world["word"]), tiny_policy.chat.opening(task.instruction, [])
+    trajectory = play(task, [turn], max_tokens=len(opening) + len(turn) - missing)
+    (cut,) = trajectory.turns
+    assert (trajectory.stop, trajectory.success) == (StopReason.MAX_TOKENS, False)
+    assert {event.kind for event in cut.events} == {EventKind.UNFINISHED}
+    assert cut.token_ids == turn[:-missing]
+    assert trajectory.loss_mask == [False] * len(opening) + [True] * len(cut.token_ids)
 
 
 def test_an_environment_that_cannot_begin(play: Callable[..., Trajectory], task: Task) -> None:

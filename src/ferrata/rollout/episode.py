@@ -95,8 +95,12 @@ class Episode:
         """What sets the task up. `faults` are rates of injected faults."""
         return Begin(self.task, self._seed, faults)
 
-    def receive(self, completion: Completion) -> Step | list[int]:
-        """Note one sampled turn; return what to ask the environment, or what is read before the turn goes on."""
+    def receive(self, completion: Completion) -> Step | Cut | list[int]:
+        """Note one sampled turn; return what to ask the environment, or what is read before the turn goes on.
+
+        A turn that the budget of the whole episode ended in its middle is no action: it is noted, and nobody blames the
+        agent for half a JSON object.
+        """
         self._append(completion.token_ids, completion.logprobs)
         turn = self._said or Turn(self._observation, "", [], [], None, (), {}, "")
         ids, logprobs = turn.token_ids + completion.token_ids, turn.logprobs + completion.logprobs
@@ -109,6 +113,9 @@ class Episode:
         )
         if not completion.stopped and len(ids) == self._budgets.max_thinking_tokens:
             return self._hand_over()
+        if not completion.stopped and len(self._ids) >= self._limit:
+            self._turns.append(self._take_said())
+            return self._ask_to_cut(self._limit_reason)
         return Step(turn.text)
 
     def go_on(self, answer: Answer) -> list[int] | Cut | None:
