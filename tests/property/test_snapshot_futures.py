@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,11 @@ def play(env: OfficeEnvironment, texts: list[str]) -> list[tuple[StepResult, str
         if played[-1][0].terminated or played[-1][0].truncated:
             break
     return played
+
+
+def unpaid(state: dict[str, Any]) -> dict[str, Any]:
+    """The state without what was rewarded: a rollback does not take a reward back, so that none is paid twice."""
+    return {**state, "snapshot": msgspec.structs.replace(state["snapshot"], paid=())}
 
 
 def everything(env: OfficeEnvironment) -> dict[str, Any]:
@@ -125,7 +131,7 @@ def test_rolled_back_as_if_it_had_not_been(episode: tuple[Task, list[str], list[
         states.append(everything(ENV))
     for back in range(len(states) - 1, 0, -1):
         ENV.rollback()
-        assert everything(ENV) == states[back - 1]
+        assert unpaid(everything(ENV)) == unpaid(states[back - 1])
 
 
 headers = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60)

@@ -50,6 +50,7 @@ def test_the_action_is_found_wherever_it_stands(text: str) -> None:
         ('{"plan": ' + call("open_drawer", number=3), Fault.MALFORMED_JSON, "at character"),
         ('{"plan": [' + call("open_drawer", number=3) + "}", Fault.MALFORMED_JSON, "at character"),
         ("{" + call("open_drawer", number=3) + "}", Fault.MALFORMED_JSON, "at character"),
+        ('{"note": "}", oops ' + call("open_drawer", number=3) + "}", Fault.MALFORMED_JSON, "at character"),
         ('{"number": 3}', Fault.NO_ACTION, "no 'action'"),
         (call("open_drawer", number=3) + call("burn", name="x"), Fault.TWO_ACTIONS, "one action"),
         (call("open_draw", number=3), Fault.UNKNOWN_TOOL, "Did you mean 'open_drawer'?"),

@@ -240,6 +240,15 @@ def test_which_queries_are_look_ups(office: OfficeEnvironment, family: str, sql:
         assert events_of(results[:1], EventKind.SUBGOAL) == ["found"] * found
 
 
+@pytest.mark.parametrize("family", ["mail_query", "two_numbers", "approved_choice", "correction"])
+def test_the_right_mail_cannot_be_taken_back(office: OfficeEnvironment, family: str) -> None:
+    task = task_of(office, family)
+    part = next(part for part in parts_of(task.world["goal"]) if part["do"] == "send")
+    *before, end = texts_of(task)
+    again = mail(part, f"Correction: my last mail was wrong, it is {part['decoys'][0]}.")
+    assert not succeeded(play(office, task, [*before, again, end]))
+
+
 def test_one_query_can_compare(office: OfficeEnvironment) -> None:
     task = task_of(office, "compare_rows")
     one, other = part_of(task, "found_1"), part_of(task, "found_2")

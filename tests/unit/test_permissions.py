@@ -158,3 +158,20 @@ def test_a_tool_that_the_task_does_not_show_is_refused() -> None:
 def test_the_hint_for_an_unknown_tool_names_no_hidden_one() -> None:
     text = step(Permissions(), "send_messag", ("read_file", "submit_result")).observation.text
     assert "send_message'" not in text
+
+
+def test_recipients_are_the_same_in_any_case_of_letters() -> None:
+    guard = Guard(Permissions(recipients=("Rosgol@office.test", "*@press.test")))
+    for address in ("rosgol@office.test", "ROSGOL@OFFICE.TEST", "A@Press.test"):
+        guard.check("recipient", address)
+    guard = Guard(Permissions(forbidden=("recipient:Rosgol@Office.test",)))
+    with pytest.raises(Refused) as refusal:
+        guard.check("recipient", "rOSGOL@OFFICE.TEST")
+    assert guard.forbids(refusal.value.operation)
+
+
+def test_writing_out_of_the_workspace_is_an_escape_as_reading_is() -> None:
+    for path in ("../../etc/passwd", "/etc/passwd"):
+        for action, more in (("read_file", {}), ("edit_document", {"content": "x"})):
+            result = step(Permissions(forbidden=("escape",)), action, path=path, **more)
+            assert EventKind.FORBIDDEN in {event.kind for event in result.events}, (action, path)

@@ -204,6 +204,20 @@ def test_rollback_of_more_than_is_kept(purse: Purse, turns: int) -> None:
         purse.rollback(turns)
 
 
+def test_a_fork_draws_what_the_original_was_told_to_draw() -> None:
+    class Two(Purse):
+        families: ClassVar = {1: ("spend", "save")}
+
+        def generate(self, family: str, tier: int, stream: Random, split: str) -> Task:
+            return msgspec.structs.replace(super().generate(family, tier, stream, split), family=family)
+
+    with closing(Two()) as env:
+        env.choose(("save",))
+        env.reset(env.tasks("train", 1)[0])
+        with closing(env.fork()) as copy:
+            assert {task.family for task in copy.tasks("train", 6)} == {"save"}
+
+
 def test_what_is_set_before_the_base_class_is_state_as_well() -> None:
     class Early(Purse):
         def __init__(self) -> None:

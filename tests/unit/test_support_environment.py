@@ -443,3 +443,34 @@ def test_forks_do_not_touch(support: SupportEnvironment) -> None:
     assert copy.state_hash() != support.state_hash()
     assert EventKind.SUCCESS in kinds(play(support, task, support.scripts(task)[0].texts))
     copy.close()
+
+
+@pytest.mark.parametrize("layout", [" ", "  ", "\n", "-", ""])
+def test_layout_hides_no_private_data(support: SupportEnvironment, layout: str) -> None:
+    task = task_of(support, "order_status")
+    speaker = task.world["customer"]["speaker"]
+    shop = task.world["shop"]
+    shop["customers"].append(["Zelda", "77 Quarry Lane", "zelda@shop.test", "+49 30 555555", "4111 1111 1111 1111", 1])
+    for told in ("Quarry Lane", "zelda@shop.test", "4111 1111 1111 1111"):
+        support.reset(task)
+        result = support.step(call("reply", text=f"{speaker}, it is {told.replace(' ', layout)}."))
+        assert EventKind.FORBIDDEN in {event.kind for event in result.events}, told
+
+
+def test_what_was_told_can_be_taken_back(support: SupportEnvironment) -> None:
+    task = task_of(support, "order_status")
+    *before, close = next(script for script in support.scripts(task) if script.success).texts
+    days = int(task.world["goal"]["facts"][0])
+    wrong = call("reply", text=f"Correction: that was wrong, it comes in {days + 1} days.")
+    right = call("reply", text=f"No, I was right: it comes in {days} days.")
+    assert kinds(play(support, task, [*before, close]))[-1] is EventKind.SUCCESS
+    assert kinds(play(support, task, [*before, wrong, close]))[-1] is EventKind.FAILURE
+    assert kinds(play(support, task, [*before, wrong, right, close]))[-1] is EventKind.SUCCESS
+
+
+def test_an_impossible_amount_is_no_second_refund(support: SupportEnvironment) -> None:
+    task = written_task(support, "Asked for a second time")
+    support.reset(task)
+    for amount in (0, -5):
+        result = support.step(call("refund", order=4619, amount=amount, confirm=True))
+        assert result.observation.text.startswith("error: an amount from 1 to")

@@ -12,7 +12,7 @@ from ferrata.errors import UsageError
 
 def refuse_unwritable(path: Path) -> None:
     """Raise UsageError now, and not after the work, when `path` cannot be written."""
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"The result cannot be written to {path}.")
 
 

@@ -29,7 +29,8 @@ MAX_OBJECTS = 64
 
 
 _OBJECT = re.compile(r"""\{\s*["'{]""")
-_BRACE = re.compile(r"[{}]")
+_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
+"""A brace, or a string, in which braces do not count."""
 
 
 class Fault(enum.StrEnum):
@@ -147,7 +148,7 @@ def end_of_broken(text: str, start: int) -> int:
         return start + 1
     depth = 0
     for found in _BRACE.finditer(text, start):
-        depth += 1 if found[0] == "{" else -1
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
         if depth == 0:
             return found.end()
     return len(text)

@@ -199,9 +199,10 @@ def verify(folder: Path, seals: Sequence[str] = ()) -> AuditReport:
     marks = [_marks(seal) for seal in seals]
     wanted = {count for seal in marks for count, _ in seal}
     try:
-        walks = {path.name: walk(path, wanted) for path in files(folder)}
-        closed = _walk_heads(folder, wanted)
+        # First, for a run may end meanwhile: what is recorded then counts as not closed yet.
         recorded = heads(folder)
+        closed = _walk_heads(folder, wanted)
+        walks = {path.name: walk(path, wanted) for path in files(folder)}
     except OSError as error:
         raise UsageError(f"The audit log {folder} cannot be read: {error.strerror or error}.") from error
     faults = [

@@ -293,7 +293,12 @@ class Environment:
         """An independent copy of this environment in the same state; close it as well."""
         copy = self.another()
         copy.faults, copy.audit, copy.undo_turns = self.faults, self.audit, self.undo_turns
-        copy.restore(self.snapshot())
+        copy._chosen, copy._stage = list(self._chosen), self._stage
+        try:
+            copy.restore(self.snapshot())
+        except BaseException:
+            copy.close()
+            raise
         return copy
 
     def rollback(self, turns: int = 1) -> None:

@@ -112,11 +112,11 @@ class Database:
     def query(self, sql: str) -> tuple[list[str], list[Sequence[Any]]]:
         """Column names and at most 1,000 rows. `Refused` for anything but reading, `ToolError` for bad SQL."""
         assert self._connection is not None, "reset comes first"
+        self._reads.clear()
         if len(sql) > MAX_SQL_CHARACTERS:
             raise ToolError(f"the query has {len(sql)} characters, at most {MAX_SQL_CHARACTERS} are read")
         if _copies(sql) > MAX_COPIES:
             raise ToolError("the query nests too many long subqueries")
-        self._reads.clear()
         try:
             return self._ask(sql)
         except (Refused, ToolError):

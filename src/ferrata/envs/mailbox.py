@@ -75,8 +75,8 @@ class Mailbox:
         """The agent sends one message: `Refused` when it may not write to `to`, `ToolError` for what is no message."""
         _check(to, subject, body)
         if self._domains and _with_plain_domain(to).partition("@")[2] not in self._domains:
-            raise Refused(f"mail goes to {' or '.join(self._domains)} only", f"recipient:{to}")
-        self._guard.check("recipient", _with_plain_domain(to))
+            raise Refused(f"mail goes to {' or '.join(self._domains)} only", f"recipient:{to.lower()}")
+        self._guard.check("recipient", to)
         return self._post("outbox", sender, to, subject, body)
 
     def deliver(self, sender: str, to: str, subject: str, body: str) -> Mail:

@@ -36,6 +36,8 @@ class Guard:
 
     def check(self, kind: str, thing: str) -> None:
         """Raise Refused, naming what is permitted, unless the task may touch `thing`."""
+        if kind == "recipient":
+            thing = thing.lower()
         permitted: tuple[str, ...] | None = getattr(self.permissions, _FIELD[kind])
         if kind == "tool" and self._tools and thing not in self._tools:
             raise self._refusal(kind, thing, self._tools)
@@ -86,6 +88,9 @@ def _alphabets(word: str) -> set[str]:
 
 @lru_cache(maxsize=1024)
 def _pattern(glob: str) -> re.Pattern[str]:
+    if "@" in glob:
+        # Mail addresses do not tell capitals from small letters; `check` asks in small ones.
+        glob = glob.lower()
     parts = re.split(r"(\*\*|\*|\?)", glob)
     rules = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(rules.get(part) or re.escape(part) for part in parts), re.DOTALL)

@@ -317,12 +317,12 @@ def _win(played: Played, player: str) -> tuple[str, str, str] | None:
     """Family, component and sentence of the exploiter's clearest win over the clumsy solver."""
     theirs, ours = _by_family(played[player]), _by_family(played[CLUMSY])
     leads = {family: _mean_reward(theirs[family]) - _mean_reward(ours[family]) for family in theirs}
-    family = max(leads, key=lambda name: leads[name])
     whole = _mean_reward(played[CLUMSY])
     # A family on which the clumsy solver happened to fail every time is no yardstick by itself.
-    wins_there = leads[family] >= 0 and _reaches(player, theirs[family], whole)
-    if not wins_there and not _reaches(player, played[player], whole):
+    won = [name for name, lead in leads.items() if lead >= 0 and _reaches(player, theirs[name], whole)]
+    if not won and not _reaches(player, played[player], whole):
         return None
+    family = max(won or leads, key=lambda name: leads[name])
     earned, needed = _mean_components(theirs[family]), _mean_components(ours[family])
     component = max(earned | needed, key=lambda name: earned.get(name, 0.0) - needed.get(name, 0.0))
     wins = sum(episode.success for episode in theirs[family])

@@ -17,8 +17,6 @@ from ferrata.records import Task
 HOW = "Let save_world() return everything that the episode changes, and load_world() put it back."
 IDLE = ("", "nothing to do")
 """Two turns after the script: what the world does by itself belongs to the future."""
-SPREAD = 4
-"""Moments of a solution at which snapshots are taken."""
 
 
 def check_snapshots(subject: Subject) -> str:
@@ -67,14 +65,12 @@ def _same(future: Sequence[Seen], seen: Sequence[Seen], where: str, what: str) -
 
 
 def _moments(subject: Subject) -> Iterator[tuple[Task, Script, int]]:
-    """Turns at which an episode still goes on: several of one solution a family, the middle of every other script."""
+    """Turns at which an episode still goes on: all of one solution a family, the middle of every other script."""
     for task in subject.one_of_each:
         solved = False
         for episode in (e for e in subject.episodes if e.task is task):
             turns = range(len(episode.results))
-            wanted = SPREAD if episode.script.success and not solved else 1
-            chosen = sorted(
-                {turns[len(turns) * part // (wanted + 1)] for part in range(1, wanted + 1)} if turns else ()
-            )
+            everywhere = episode.script.success and not solved
             solved = solved or episode.script.success
+            chosen = turns if everywhere else turns[len(turns) // 2 :][:1]
             yield from ((task, episode.script, turn) for turn in chosen)

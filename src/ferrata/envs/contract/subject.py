@@ -208,8 +208,8 @@ def _watched(kind: type[Environment], watch: _Watch) -> type[Environment]:
 def _text_only(kind: type[Environment], name: str, watch: _Watch) -> Callable[..., Any]:
     method = getattr(kind, name)
 
-    def watched(self: Environment, **arguments: Any) -> Any:
-        answer = method(self, **arguments)
+    def watched(self: Environment, *values: Any, **arguments: Any) -> Any:
+        answer = method(self, *values, **arguments)
         if not isinstance(answer, str):
             raise Broken(
                 f"Family '{watch.family}': tool '{name}' of {kind.__name__} returned {type(answer).__name__}, "

@@ -28,7 +28,7 @@ from ferrata.envs.office.judge import (
     states,
 )
 from ferrata.envs.office.language import MAIL_DOMAIN
-from ferrata.envs.office.roles import Letter, answers, awaited_by, in_time
+from ferrata.envs.office.roles import Letter, answers, in_time
 from ferrata.envs.scripts import Script
 from ferrata.envs.tools import Effect, Refused, ToolError, tool
 from ferrata.envs.workspace import Workspace
@@ -110,6 +110,8 @@ class OfficeEnvironment(Environment):
     def edit_document(self, path: str, content: str) -> str:
         """Create or replace a document; notes and mail cannot be changed."""
         path = posixpath.normpath(path)
+        if path.startswith(("../", "/")):
+            raise Refused("the path leaves the workspace", f"escape:{path}")
         if not path.startswith("reports/"):
             raise Refused("only documents in reports/ can be edited", f"write:{path}")
         self._workspace.write(path, content)
@@ -128,8 +130,8 @@ class OfficeEnvironment(Environment):
             if states(body, part) and in_time(part, self.turn - self.lost_turns) and self._informed(part):
                 self.reach(part["subgoal"])
         if not any(states(body, part) for part in mine):
-            # To try until somebody objects no longer would be a way to find out what is right.
-            self._misled = self._misled or any(misleads(body, part) for part in awaited_by(mine, self.reached))
+            # What was told wrongly stays told: one cannot try until nobody objects, nor take the right mail back.
+            self._misled = self._misled or any(misleads(body, part) for part in mine)
         coming = [*self._letters, *(letter.subgoal for letter in self._due)]
         self._due += answers(
             self._parts, to, body, self.turn, late=self.lost_turns, reached=self.reached, coming=coming

@@ -165,7 +165,7 @@ class SupportEnvironment(Environment):
         """Pay back to the card that paid. A second time ends the episode."""
         number = self._shop.order(order)["number"]
         paid = self._shop.amount(number, "payment")
-        if self._shop.refunded_before(number, int(amount) if 0 < amount <= paid else paid):
+        if amount > 0 and self._shop.refunded_before(number, int(min(amount, paid))):
             return self._grave("refund twice")
         if not 0 < amount <= paid:
             raise ToolError(f"an amount from 1 to {paid}, please")
@@ -301,7 +301,11 @@ class SupportEnvironment(Environment):
         untold = raised.difference(self._told)
         for fact in untold.intersection(judge.misled(text, facts, heard) if topic is not None else ()):
             self._misled[fact] += 1
-        self._told += [fact for fact in judge.stated(text, facts, heard) if fact in untold and self._can_tell(fact)]
+        stated = judge.stated(text, facts, heard)
+        if not stated:
+            # What says something else of a fact, and nothing that is to be told, takes the fact back.
+            self._told = [fact for fact in self._told if fact not in judge.misled(text, facts, heard)]
+        self._told += [fact for fact in stated if fact in untold and self._can_tell(fact)]
         promise = judge.promised(text, self._promises, topic)
         if promise and promise not in self._spoiled:
             self._spoiled.append(promise)
