@@ -263,7 +263,7 @@ def office_families() -> str:
     rows = []
     for tier, families in TIERS.items():
         for family in families:
-            task = example(family, tier)
+            task = example(OfficeEnvironment, family, tier)
             rows.append((str(tier), code(family), task.instruction, ", ".join(task.subgoals)))
     return table(("tier", "family", "example of an instruction", "subgoals"), rows)
 
@@ -298,7 +298,7 @@ def _rate(rates: dict[str, float], flaw: str) -> str:
 
 def office_episode(family: str, tier: int) -> str:
     """One flawless episode as the model sees it."""
-    task = example(family, tier)
+    task = example(OfficeEnvironment, family, tier)
     env = OfficeEnvironment()
     lines = [f"task    {env.reset(task).text}"]
     for _, text in solution(task):
@@ -308,9 +308,9 @@ def office_episode(family: str, tier: int) -> str:
     return "```text\n" + "\n".join(lines) + "\n```"
 
 
-def example(family: str, tier: int) -> Task:
+def example(kind: type[OfficeEnvironment | SupportEnvironment], family: str, tier: int) -> Task:
     """The example task of a family."""
-    env = OfficeEnvironment()
+    env = kind()
     task = env.generate(family, tier, random.Random(SEED), "train")
     env.close()
     return task
@@ -344,7 +344,7 @@ def support_families() -> str:
     rows = []
     for tier, families in SupportEnvironment.families.items():
         for family in families:
-            task = support_example(family, tier)
+            task = example(SupportEnvironment, family, tier)
             topics = " / ".join(topic["say"] for topic in task.world["customer"]["topics"])
             rows.append((str(tier), code(family), task.world["customer"]["persona"], topics, str(len(task.subgoals))))
     return table(("tier", "family", "persona", "example of what the customer asks", "subgoals"), rows)
@@ -358,21 +358,13 @@ def support_personas() -> str:
 
 def support_episode() -> str:
     """One flawless episode as the model sees it."""
-    task, env = support_example("refused_then_done", 2), SupportEnvironment()
+    task, env = example(SupportEnvironment, "refused_then_done", 2), SupportEnvironment()
     lines = [f"task   {env.reset(task).text}"]
     for text in env.scripts(task)[0].texts:
         lines += ["", f"agent  {text}"]
         lines += [f"shop   {line}" for line in env.step(text).observation.text.splitlines()]
     env.close()
     return "```text\n" + "\n".join(lines) + "\n```"
-
-
-def support_example(family: str, tier: int) -> Task:
-    """The example task of a family."""
-    env = SupportEnvironment()
-    task = env.generate(family, tier, random.Random(SEED), "train")
-    env.close()
-    return task
 
 
 SUPPORT: dict[str, Callable[[], str]] = {

@@ -23,6 +23,8 @@ from ferrata.errors import TaskError
 
 Method = TypeVar("Method", bound=Callable[..., str])
 
+MARK = "__ferrata_tool__"
+"""Attribute of a method that is a tool: (description, effect, cost)."""
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 
 _PLAIN_TYPES: dict[str, tuple[type, ...]] = {
@@ -101,7 +103,7 @@ def tool(description: str, effect: Effect | str = Effect.READ, cost: float = 0.0
     """Mark a method of an Environment as a tool."""
 
     def mark(method: Method) -> Method:
-        method.__ferrata_tool__ = (description, Effect(effect), cost)  # type: ignore[attr-defined]
+        vars(method)[MARK] = (description, Effect(effect), cost)
         return method
 
     return mark
@@ -111,12 +113,12 @@ def tools_of(cls: type) -> tuple[Tool, ...]:
     """The tools of an environment class, in the order of their definition, base classes first."""
     methods: dict[str, Callable[..., str]] = {}
     for base in reversed(cls.__mro__):
-        methods.update({name: value for name, value in vars(base).items() if hasattr(value, "__ferrata_tool__")})
+        methods.update({name: value for name, value in vars(base).items() if hasattr(value, MARK)})
     return tuple(_describe(name, method) for name, method in methods.items())
 
 
 def _describe(name: str, method: Callable[..., str]) -> Tool:
-    description, effect, cost = method.__ferrata_tool__  # type: ignore[attr-defined]
+    description, effect, cost = vars(method)[MARK]
     return Tool(name, description, effect, _input_schema(name, method, effect), {"type": "string"}, cost)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.report import Broken
-from ferrata.envs.tools import Effect, tools_of
+from ferrata.envs.tools import MARK, Effect, tools_of
 from ferrata.errors import TaskError
 
 TIERS = (1, 2, 3)
@@ -145,12 +145,12 @@ def _tool_methods(kind: type[Environment]) -> Iterator[tuple[str, Callable[..., 
                 raise Broken(
                     f"{_tool(kind, name)} has no description.", 'Write @tool("What it does.") instead of @tool.'
                 )
-            if hasattr(value, "__ferrata_tool__"):
+            if hasattr(value, MARK):
                 yield name, value
 
 
 def _check_tool(kind: type[Environment], name: str, method: Callable[..., Any]) -> None:
-    description, effect, cost = method.__ferrata_tool__  # type: ignore[attr-defined]
+    description, effect, cost = vars(method)[MARK]
     tool = _tool(kind, name)
     if hasattr(Environment, name):
         raise Broken(f"{tool} hides Environment.{name}, which Ferrata calls itself.", "Give the tool another name.")

@@ -57,15 +57,10 @@ def answers(
             text = note_text(fields_of(reply))
             sender, arrival = mine[0]["to"], turn + reply["delay"]
             yield Letter(arrival, sender, _subject(reply), text, reply["subgoal"], _shown(reply))
-    awaited = awaited_by(mine, reached)
+    awaited = [part for part in mine if part.get("objects") and part["subgoal"] not in reached]
     if awaited and not right:
         text = objection(awaited[0], body, turn - late)
         yield Letter(turn, awaited[0]["to"], "your mail", text, shown=_shown(awaited[0]))
-
-
-def awaited_by(mine: Sequence[Part], reached: Collection[str]) -> list[Part]:
-    """Of the parts that mail one person, those that the person still waits for and objects about."""
-    return [part for part in mine if part.get("objects") and part["subgoal"] not in reached]
 
 
 def in_time(part: Part, turn: int) -> bool:
