@@ -131,6 +131,21 @@ def test_the_decoder_uses_weights_that_were_changed_in_place_or_replaced(tokeniz
     assert first_token(sampler, 2) == expected
 
 
+def test_joined_weights_are_not_used_once_they_are_old(tokenizer: PreTrainedTokenizerFast) -> None:
+    torch.manual_seed(1)
+    policy = policy_of(MAKERS["mistral"](), tokenizer)
+    decoder = decoder_of(policy.model)
+    assert decoder is not None
+    attended, x = decoder.layers[0].attended, torch.randn(3, 32)
+    assert attended.whole is not None
+    with torch.no_grad():
+        before = attended(x)
+        policy.model.model.layers[0].self_attn.v_proj.weight.mul_(2.0)
+        after = attended(x)
+    assert torch.equal(after[:, :-16], before[:, :-16])
+    assert torch.equal(after[:, -16:], 2.0 * before[:, -16:])
+
+
 def first_token(sampler: LocalSampler, key: int) -> int:
     sampler.open(key, 0, 0.0)
     sampler.submit(key, [5, 6, 7], 1)

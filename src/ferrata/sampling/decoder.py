@@ -1,8 +1,9 @@
 """The packed forward pass of a Llama-like model, computed on the model's own weights without transformers in between.
 
-A small model spends more time in Python between its layers than in arithmetic. This module runs the same operations
-in the same order on the same parameters, never on copies of them. `passes.fast_pass` uses it only where it has shown,
-on the model at hand, that it gives the model's own logits.
+A small model spends more time in Python between its layers than in arithmetic. This module runs the same arithmetic in
+fewer operations: in a small model, maps that read the same input are one product, on a copy of their parameters side by
+side; everything else uses the parameters themselves. `passes.fast_pass` uses a decoder only where it has shown, on the
+model at hand, that it gives the model's own logits.
 
     decoder_of   the decoder of a model, or None for a model of another make
 
@@ -19,10 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module
-from torch.nn.functional import linear, silu
+from torch.nn.functional import linear, rms_norm, silu
 from transformers import PreTrainedModel
 
 from ferrata.sampling.ragged import Packing, SlotCache, attend
+
+JOINED_BYTES = 2**26
+"""Most memory that the copies of joined parameters may take (bytes); a larger model does without them."""
 
 _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 """Classes of transformers whose layers are: norm, attention with rotary positions, norm, gated feed-forward."""
@@ -40,9 +44,9 @@ class _Norm:
         return cls(module.weight, module.variance_epsilon)  # type: ignore[arg-type]
 
     def __call__(self, x: Tensor) -> Tensor:
-        single = x.float()
-        scaled = single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + self.epsilon)
-        return self.weight * scaled.to(x.dtype)
+        if x.dtype == torch.float32:
+            return rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        return self.weight * rms_norm(x.float(), self.weight.shape, None, self.epsilon).to(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -64,57 +68,83 @@ class _Matrix:
 
 
 @dataclass(frozen=True)
+class _Joined:
+    """Linear maps of one input, as one map whose outputs stand side by side."""
+
+    parts: tuple[_Matrix, ...]
+    whole: Tensor | None
+    """A copy of all parts in one; None where they are kept apart."""
+    copied_at: tuple[int, ...]
+    """How often each part had been written to when it was copied."""
+
+    @classmethod
+    def of(cls, *modules: Module, copied: bool) -> _Joined:
+        parts = tuple(map(_Matrix.of, modules))
+        weights = [part.weight.detach() for part in parts]
+        whole = torch.cat(weights) if copied and all(part.bias is None for part in parts) else None
+        return cls(parts, whole, _writes(parts))
+
+    def __call__(self, x_TE: Tensor) -> Tensor:
+        # With a single row, the order of the sums depends on the matrix's size. A copy of old weights is never used.
+        if self.whole is None or len(x_TE) == 1 or _writes(self.parts) != self.copied_at:
+            return torch.cat([part(x_TE) for part in self.parts], dim=1)
+        return linear(x_TE, self.whole)
+
+
+def _writes(parts: tuple[_Matrix, ...]) -> tuple[int, ...]:
+    """How often each map's parameters have been written to."""
+    return tuple(part.weight._version for part in parts)
+
+
+@dataclass(frozen=True)
 class _Layer:
     """One layer's parameters, in the order in which they are used."""
 
     before_attention: _Norm
-    query: _Matrix
-    key: _Matrix
-    value: _Matrix
+    attended: _Joined
+    """Queries, keys and values."""
     query_norm: _Norm | None
     key_norm: _Norm | None
     out: _Matrix
     scale: float
     before_feeding: _Norm
-    gate: _Matrix
-    up: _Matrix
+    fed: _Joined
+    """The gate and what it lets through."""
     down: _Matrix
 
     @classmethod
-    def of(cls, layer: Any) -> _Layer:
+    def of(cls, layer: Any, copied: bool) -> _Layer:
         if type(layer).__name__ not in _LAYERS or layer.mlp.config.hidden_act != "silu":
             raise _UnknownError
         attention, mlp = layer.self_attn, layer.mlp
         query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
         return cls(
             before_attention=_Norm.of(layer.input_layernorm),
-            query=_Matrix.of(attention.q_proj),
-            key=_Matrix.of(attention.k_proj),
-            value=_Matrix.of(attention.v_proj),
+            attended=_Joined.of(attention.q_proj, attention.k_proj, attention.v_proj, copied=copied),
             query_norm=None if query_norm is None else _Norm.of(query_norm),
             key_norm=None if key_norm is None else _Norm.of(key_norm),
             out=_Matrix.of(attention.o_proj),
             scale=attention.scaling,
             before_feeding=_Norm.of(layer.post_attention_layernorm),
-            gate=_Matrix.of(mlp.gate_proj),
-            up=_Matrix.of(mlp.up_proj),
+            fed=_Joined.of(mlp.gate_proj, mlp.up_proj, copied=copied),
             down=_Matrix.of(mlp.down_proj),
         )
 
     def attention(self, x_TE: Tensor, turn: _Rotation, cache: SlotCache, packing: Packing, index: int) -> Tensor:
         """Mix of the values (T, H * D), before the output map; keys and values are in the store afterwards."""
-        dim, tokens = cache.store.shape[-1], len(x_TE)
-        queries, keys = self.query(x_TE).view(tokens, -1, dim), self.key(x_TE).view(tokens, -1, dim)
+        stored, dim = cache.heads, cache.store.shape[-1]
+        made = self.attended(x_TE).view(len(x_TE), -1, dim)
+        turned, heads = made[:, :-stored], made.shape[1] - 2 * stored
         if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = self.query_norm(queries), self.key_norm(keys)
-        both = torch.cat([queries, keys, self.value(x_TE).view(tokens, -1, dim)], dim=1)
-        heads, stored = queries.shape[1], keys.shape[1]
-        turn(both[:, : heads + stored])
-        key, value = cache.write(both[:, heads:], index)
-        return attend(both[:, :heads], key, value, packing, self.scale).flatten(1)
+            turned[:, :heads] = self.query_norm(turned[:, :heads])
+            turned[:, heads:] = self.key_norm(turned[:, heads:])
+        turn(turned)
+        key, value = cache.write(made[:, heads:], index)
+        return attend(made[:, :heads], key, value, packing, self.scale).flatten(1)
 
     def feed(self, x: Tensor) -> Tensor:
-        return self.down(silu(self.gate(x)).mul_(self.up(x)))
+        gate, up = self.fed(x).chunk(2, dim=1)
+        return self.down(silu(gate).mul_(up))
 
 
 @dataclass(frozen=True)
@@ -124,15 +154,18 @@ class _Rotation:
     cosines: Tensor
     """(T, 1, D)"""
     sines: Tensor
-    """(T, 1, D)"""
+    """(T, 1, D), those of the first half negative."""
+
+    @classmethod
+    def of(cls, cosines_TD: Tensor, sines_TD: Tensor) -> _Rotation:
+        sines = sines_TD.clone()
+        sines[:, : sines.shape[1] // 2].neg_()
+        return cls(cosines_TD[:, None], sines[:, None])
 
     def __call__(self, heads_THD: Tensor) -> None:
         """Turn in place."""
-        half = heads_THD.shape[-1] // 2
-        first, second = heads_THD[..., :half] * self.sines[..., half:], heads_THD[..., half:] * self.sines[..., :half]
-        heads_THD.mul_(self.cosines)
-        heads_THD[..., :half].sub_(second)
-        heads_THD[..., half:].add_(first)
+        swapped = heads_THD.roll(heads_THD.shape[-1] // 2, dims=-1).mul_(self.sines)
+        heads_THD.mul_(self.cosines).add_(swapped)
 
 
 @dataclass(frozen=True)
@@ -151,7 +184,7 @@ class Decoder:
         """Logits (R, V) of the tokens that follow those at `last_R`; the store then holds all T tokens."""
         x = self.embedding[tokens_T]
         cosines, sines = self.rotary(x, positions_T[None])
-        turn = _Rotation(cosines[0][:, None], sines[0][:, None])
+        turn = _Rotation.of(cosines[0], sines[0])
         for index, layer in enumerate(self.layers):
             x = x + layer.out(layer.attention(layer.before_attention(x), turn, cache, packing, index))
             x = x + layer.feed(layer.before_feeding(x))
@@ -166,9 +199,16 @@ def decoder_of(model: PreTrainedModel) -> Decoder | None:
     """The decoder of a model; None for a model of another make, or with adapters."""
     body, head = getattr(model, "model", None), model.get_output_embeddings()
     try:
-        layers = [_Layer.of(layer) for layer in getattr(body, "layers", ())]
+        copied = _joined_bytes(model) <= JOINED_BYTES
+        layers = [_Layer.of(layer, copied) for layer in getattr(body, "layers", ())]
         if body is None or not layers:
             return None
         return Decoder(body.embed_tokens.weight, body.rotary_emb, layers, _Norm.of(body.norm), _Matrix.of(head))
     except (_UnknownError, AttributeError):
         return None
+
+
+def _joined_bytes(model: PreTrainedModel) -> int:
+    """Memory of all parameters but those of the embedding, from which those that are joined are taken (bytes)."""
+    embedded = {id(parameter) for parameter in model.get_input_embeddings().parameters()}
+    return sum(parameter.nbytes for parameter in model.parameters() if id(parameter) not in embedded)

@@ -28,7 +28,9 @@ def draw(logits_RV: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[T
     if bool(greedy_R.all()):
         tokens_R = logits_RV.argmax(dim=-1)
     else:
-        tokens_R = _invert(logprobs_RV, uniform_R).where(~greedy_R, logits_RV.argmax(dim=-1))
+        tokens_R = _invert(logprobs_RV, uniform_R)
+        if bool(greedy_R.any()):
+            tokens_R = tokens_R.where(~greedy_R, logits_RV.argmax(dim=-1))
     return tokens_R, logprobs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
 
 
