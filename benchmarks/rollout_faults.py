@@ -55,7 +55,7 @@ class Scripted:
         """Episodes that can be opened now."""
         return self._slots - len(self._open)
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
+    def open(self, key: int, seed: int, temperature: float, only: object = None) -> None:
         """Begin an episode."""
         self._open[key] = [seed, 0]
 

@@ -55,7 +55,7 @@ class Timed:
         """Episodes that can be opened now."""
         return self._slots - len(self._live)
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
+    def open(self, key: int, seed: int, temperature: float, only: object = None) -> None:
         """Begin an episode."""
         self._live[key] = seed
 

@@ -16,7 +16,7 @@ from ferrata.errors import JudgeFault
 from ferrata.models.chat import token_chat
 from ferrata.models.policy import Policy
 from ferrata.models.tokenizer import CHAT, build_tokenizer
-from ferrata.sampling.protocol import Completion, SamplerClock
+from ferrata.sampling.protocol import ActionsOnly, Completion, SamplerClock
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -71,7 +71,7 @@ class Script:
     def free(self) -> int:
         return self.slots - len(self.live)
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
+    def open(self, key: int, seed: int, temperature: float, only: ActionsOnly | None = None) -> None:
         assert self.free > 0
         self.opened.append((seed, temperature))
         self.live[key] = 0

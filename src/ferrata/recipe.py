@@ -77,6 +77,14 @@ class PolicySection(Section):
     """'base' (ships with the package), 'smollm2-135m', or a local folder of a transformers model."""
     threads: Annotated[int, Field(ge=0)] = 0
     """CPU threads for tensor work; 0 means all cores."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What sampling computes in. Learning is in single precision either way; 'bfloat16' samples with a rounded copy."""
+    lora_rank: Annotated[int, Field(ge=0)] = 0
+    """Rank of the adapters that are trained beside frozen weights (LoRA); 0 trains the weights themselves."""
+    lora_alpha: Annotated[float, Field(gt=0.0)] = 16.0
+    """What adapters add is scaled by lora_alpha / lora_rank."""
+    lora_targets: tuple[str, ...] = ()
+    """Last names of the linear layers that get adapters, such as 'q_proj'; empty means all but the output layer."""
 
 
 class RewardPhase(Section):
@@ -212,6 +220,8 @@ class JudgeSection(Section):
 class RolloutSection(Section):
     """Budgets of one episode, and how many run at once. Turns and tokens are different budgets."""
 
+    sampler: Literal["local", "vllm"] = "local"
+    """What samples: Ferrata's own sampler, or vLLM in this process where it is installed (docs/vllm.md)."""
     episodes_at_once: Positive = 128
     """Episodes in the running batch."""
     max_turns: Positive = 30
@@ -232,6 +242,8 @@ class RolloutSection(Section):
     """Sampling temperature in training; evaluation is greedy."""
     max_fault_share: Share = 0.2
     """Largest share of episodes of one collection that may fail through no fault of the agent."""
+    max_misfit_share: Share = 0.5
+    """Largest share of scripted demonstrations that may not fit into these budgets; above it a run is refused."""
     workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Processes that run the environments; 0 runs them in the training process, which is best for those that answer
     within a few milliseconds."""
@@ -329,6 +341,9 @@ class EvaluationSection(Section):
     """Tasks of the evaluation during training."""
     every: Positive = 10
     """RL updates between small evaluations."""
+    constrained: bool = False
+    """Greedy evaluations admit only well-formed actions (docs/sampling.md); needs llguidance. What is collected for
+    training, and the sampled evaluation that its gate goes by, never are constrained."""
     seed: int = 7
     """Seed of the evaluation tasks; independent of the run's seed."""
 

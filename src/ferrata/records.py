@@ -238,6 +238,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     """0.0 means greedy."""
     reward_version: str = ""
     """Content hash of the weights that scored it, and '+' with the judge's where a model judged; empty: unknown."""
+    constrained: bool = False
+    """True when only well-formed actions could be sampled: `logprobs` are then not the policy's. Never trained."""
 
     @property
     def components(self) -> dict[str, float]:

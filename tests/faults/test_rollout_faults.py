@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ferrata.records import StopReason, Task, Trajectory
 from ferrata.rollout.collector import Collection, Collector
 from ferrata.rollout.workers import MOST_LOSSES, WorkerHost
 from ferrata.rollout.worlds import EnvironmentSpec, make_env
+from ferrata.sampling.local import LocalSampler
 from ferrata.seeds import derive
 
 Saying = Callable[..., list[int]]
@@ -34,7 +35,7 @@ LODGE = EnvironmentSpec("lodge:Lodge", rewards=RewardSection())
 Decide = Callable[[int, int], Sequence[int]]
 
 WORLD = """
-import os, random, subprocess, sys, time
+import os, random, socket, subprocess, sys, time
 from ferrata.envs import Effect, Environment, Task, tool
 
 class Lodge(Environment):
@@ -74,6 +75,28 @@ class Lodge(Environment):
     def leave(self) -> str:
         self.finish(True)
         return "bye"
+
+class Remote(Lodge):
+    def begin(self, task):
+        super().begin(task)
+        if self.port:
+            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+
+    @tool("Ask the server.")
+    def ask(self) -> str:
+        socket.create_connection(("127.0.0.1", self.port or 1), timeout=5).close()
+        return "it is there"
+
+class Gone(Remote):
+    port = 1
+
+class GoingDown(Remote):
+    port = 0
+
+class Mute(Lodge):
+    @tool("Ask.")
+    def ask(self) -> str:
+        return ""
 
 class Odd(Lodge):
     def step(self, text):
@@ -138,6 +161,11 @@ def adds_up(collection: Collection) -> bool:
     return stats.asked == len(collection.trajectories) == stats.played + sum(stats.dropped.values())
 
 
+def adds_up_after_a_failure(collector: Collector) -> bool:
+    stats = collector.last_stats
+    return stats.asked == stats.played + sum(stats.dropped.values())
+
+
 def is_gone(pid: int) -> bool:
     """True when nothing of this number runs; a zombie that nobody has waited for is gone as well."""
     try:
@@ -189,7 +217,7 @@ def test_workers_give_the_trajectories_of_this_process(collector: Any, tasks: li
     assert essences(again) == essences(here), "a second collection in the same processes"
 
 
-def test_no_two_workers_draw_the_same(collector: Any, tasks: list[Task], saying: Saying) -> None:
+def test_fault_23_no_two_workers_draw_the_same(collector: Any, tasks: list[Task], saying: Saying) -> None:
     """The same seed gives duplicate rollouts across workers (fault 23)."""
     under_test = collector(lambda seed, turn: saying("draw" if turn == 0 else "leave"))
     drawn = [t.turns[1].observation for t in under_test.collect([(task, 8) for task in tasks], 1).trajectories]
@@ -197,7 +225,28 @@ def test_no_two_workers_draw_the_same(collector: Any, tasks: list[Task], saying:
     assert len(set(drawn)) == len(drawn) == 48
 
 
-def test_a_slow_environment_holds_up_nobody(collector: Any, tasks: list[Task], saying: Saying, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_fault_23_members_of_a_group_are_no_copies_of_one_another(
+    tiny_policy: Policy, tasks: list[Task], workers: int
+) -> None:
+    """Nor are those of other groups, nor of the next collection: what a real sampler draws."""
+    sampler = LocalSampler(tiny_policy, 8, 160)
+    budgets = RolloutSection(workers=workers, max_turns=1, max_tokens=160, max_tokens_per_turn=30, max_fault_share=0.0)
+    with closing(Collector(sampler, LODGE, tiny_policy.chat, budgets)) as under_test:
+        said = [
+            tuple(trajectory.turns[0].token_ids)
+            for update in (1, 2)
+            for trajectory in under_test.collect([(tasks[0], 8), (tasks[0], 8)], 0, ("sampling", update)).trajectories
+        ]
+    assert len(said) == 32
+    long = [ids for ids in said if len(ids) > 5]
+    assert len(long) > 16
+    assert len(set(long)) == len(long), "two rollouts are the same"
+
+
+def test_fault_6_a_slow_environment_holds_up_nobody(
+    collector: Any, tasks: list[Task], saying: Saying, tmp_path: Path
+) -> None:
     """All episodes wait for the slowest in every round (fault 6): here it waits until all others are over."""
     gate, slow = tmp_path / "gate", derive(0, "sampling", 0, 0)
 
@@ -270,7 +319,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(collector: Any, tasks: 
     assert (collection.stats.played, collection.stats.retried) == (24, 0)
 
 
-def test_a_stopped_worker_is_noticed_by_its_silence(collector: Any, tasks: list[Task], saying: Saying) -> None:
+def test_fault_22_a_stopped_worker_is_noticed_by_its_silence(collector: Any, tasks: list[Task], saying: Saying) -> None:
     """A hang with no message (fault 22)."""
     calm, collection, seen = struck(collector, tasks, saying, signal.SIGSTOP, step_seconds=4.0)
     assert essences(collection) == essences(calm)
@@ -278,7 +327,7 @@ def test_a_stopped_worker_is_noticed_by_its_silence(collector: Any, tasks: list[
     assert len(seen) > 2
 
 
-def test_a_tool_that_ends_its_process_costs_its_episode_alone(
+def test_fault_20_a_tool_that_ends_its_process_costs_its_episode_alone(
     collector: Any, tasks: list[Task], saying: Saying
 ) -> None:
     """A dead environment must not become empty observations for ever (fault 20)."""
@@ -297,6 +346,42 @@ def test_a_tool_that_ends_its_process_costs_its_episode_alone(
     [dropped] = [trajectory for trajectory in collection.trajectories if trajectory.success is None]
     assert (dropped.stop, dropped.reward, dropped.seed) == (StopReason.ENV_ERROR, None, culprit[0])
     assert [turn.action is None for turn in dropped.turns] == [False, False, True]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("kind", "doing"), [("Gone", "beginning"), ("GoingDown", "stepping")])
+def test_fault_20_a_server_that_is_gone_ends_the_run_and_is_named(
+    collector: Any, saying: Saying, kind: str, doing: str, workers: int
+) -> None:
+    """A dead environment server gave empty observations, and training went on."""
+    spec = EnvironmentSpec(f"lodge:{kind}", rewards=RewardSection())
+    tasks = spec().tasks("train", 5)
+    under_test = collector(lambda seed, turn: saying("ask"), spec, workers=workers, max_fault_share=0.2)
+    with pytest.raises(
+        RolloutFault, match=rf"2 of 5 episodes .*env_error 2.*{doing} .*ConnectionRefusedError"
+    ) as raised:
+        under_test.collect([(task, 1) for task in tasks], 0)
+    assert raised.value.exit_code == 1
+    assert adds_up_after_a_failure(under_test)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_fault_20_empty_answers_are_no_observations(collector: Any, saying: Saying, workers: int) -> None:
+    spec = EnvironmentSpec("lodge:Mute", rewards=RewardSection())
+    tasks = spec().tasks("train", 5)
+    under_test = collector(lambda seed, turn: saying("ask"), spec, workers=workers, max_fault_share=0.2)
+    with pytest.raises(RolloutFault, match=r"2 of 5 episodes .*env_error 2.*answered by nothing"):
+        under_test.collect([(task, 1) for task in tasks], 0)
+
+
+@pytest.mark.parametrize("share", [0.99, 1.0])
+def test_fault_20_a_collection_of_nothing_ends_the_run(
+    collector: Any, tasks: list[Task], saying: Saying, share: float
+) -> None:
+    """Empty batches for ever, exit code 0: here every opening is too long to be answered."""
+    under_test = collector(lambda seed, turn: saying("leave"), workers=0, max_tokens=4, max_fault_share=share)
+    with pytest.raises(RolloutFault, match=r"6 of 6 episodes had to be dropped .*raise rollout\.max_tokens"):
+        under_test.collect([(task, 1) for task in tasks], 0)
 
 
 def test_the_reason_of_a_lost_episode_names_how_the_process_ended(
@@ -454,13 +539,14 @@ from ferrata.models.policy import load_policy
 from ferrata.recipe import RolloutSection
 from ferrata.rollout.collector import Collector
 from ferrata.rollout.worlds import EnvironmentSpec, make_env
+from ferrata.sampling.local import LocalSampler
 from ferrata.seeds import derive
 from ferrata.sampling.protocol import Completion, SamplerClock
 
 class Sampler:
     max_length, version, clock, free = 4096, 0, SamplerClock(), 8
     def __init__(self, chat): self.chat, self.asked, self.turns = chat, [], {}
-    def open(self, key, seed, temperature): self.turns[key] = 0
+    def open(self, key, seed, temperature, only=None): self.turns[key] = 0
     def close(self, key): pass
     def submit(self, key, ids, budget): self.asked.append(key)
     def advance(self):

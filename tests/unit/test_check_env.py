@@ -127,6 +127,15 @@ def test_the_file_is_refused_before_the_work(module: str, tmp_path: Path) -> Non
     assert "check " not in text
 
 
+@pytest.mark.parametrize("command", [("check-env",), ("audit-rewards",), ("eval", "base", "--env")])
+def test_a_folder_in_the_place_of_the_file_is_refused_before_the_work(
+    module: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    result = CliRunner().invoke(app, [*command, f"{module}:Flag", "--json", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"The result cannot be written to {tmp_path}." in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [

@@ -1,6 +1,6 @@
 """The audit log (SPEC SAFE-3): one JSON line per action, each bound to the one before it by a hash.
 
-    log = AuditLog(folder)      one writer, one file: folder/TIME-PROCESS-NUMBER.jsonl
+    log = AuditLog(folder)      one writer, one file: folder/TIME-PROCESS-RANDOM.jsonl
     log.write(...)              appended, and handed to the operating system at once
     log.close()                 notes in folder/heads.jsonl how the file ended, so that a cut is found too
     log.seal()                  where the log stands now, as a text to keep elsewhere

@@ -23,7 +23,7 @@ from ferrata.rollout.episode import Episode
 from ferrata.rollout.hosts import Answer, Cut, EnvironmentHost, LocalHost, MakeEnvironment, Step
 from ferrata.rollout.judging import Judging, awaits_verdict
 from ferrata.rollout.workers import WorkerHost
-from ferrata.sampling.protocol import Completion, Sampler
+from ferrata.sampling.protocol import ActionsOnly, Completion, Sampler
 from ferrata.seeds import derive
 
 IDLE_SECONDS = 1.0
@@ -128,6 +128,7 @@ class Collector:
         temperature: float | None = None,
         progress: Progress | None = None,
         faults: FaultRates | None = None,
+        constrained: bool = False,
     ) -> Collection:
         """Play every task as often as asked.
 
@@ -138,11 +139,14 @@ class Collector:
             temperature: the recipe's when None; 0.0 is greedy.
             progress: told after every episode.
             faults: rates of injected faults; none when None.
+            constrained: the agent can only say well-formed actions. For evaluation and serving: nothing of it can be
+                trained, because the log-probabilities are not the policy's (docs/sampling.md).
 
         Raises:
             RolloutFault: more than `budgets.max_fault_share` of the episodes were dropped.
+            UsageError: the sampler cannot constrain the episodes of a task.
         """
-        with _Collecting(self, requests, seed, path, temperature, progress, faults) as collecting:
+        with _Collecting(self, requests, seed, path, temperature, progress, faults, constrained) as collecting:
             return collecting.run()
 
     def remake(self, make_env: MakeEnvironment) -> None:
@@ -171,12 +175,13 @@ class _Collecting:
         temperature: float | None,
         progress: Progress | None,
         faults: FaultRates | None,
+        constrained: bool,
     ) -> None:
         self._owner, self._sampler, self._host = owner, owner.sampler, owner.host
         self._requests = requests
         self._seed, self._path = seed, path
         self._temperature = owner.budgets.temperature if temperature is None else temperature
-        self._progress, self._faults = progress, faults
+        self._progress, self._faults, self._constrained = progress, faults, constrained
         self._waiting = deque(
             _Place(group, member) for group, (_, count) in enumerate(requests) for member in range(count)
         )
@@ -240,9 +245,10 @@ class _Collecting:
         seed = derive(self._seed, *self._path, place.group, place.member)
         task = self._requests[place.group][0]
         owner, sampler, pattern = self._owner, self._sampler, self._host.pattern
+        tools = tuple(pattern.tools_for(task))
         episode = Episode(
             task,
-            pattern.tools_for(task),
+            tools,
             owner.chat,
             owner.budgets,
             sampler.max_length,
@@ -250,10 +256,12 @@ class _Collecting:
             seed=seed,
             temperature=self._temperature,
             version=sampler.version,
+            constrained=self._constrained,
         )
         key, self._next_key = self._next_key, self._next_key + 1
+        only = ActionsOnly(tools, owner.budgets.max_thinking_tokens) if self._constrained else None
+        sampler.open(key, seed, self._temperature, only)
         self._running[key] = (place, episode)
-        sampler.open(key, seed, self._temperature)
         self._host.ask(key, episode.begin(self._faults))
         self._take_answers()
 
@@ -340,14 +348,18 @@ class _Collecting:
             self._progress(len(self._over), self.stats.asked)
 
     def _refuse_too_many_faults(self) -> None:
-        dropped, asked = sum(self.stats.dropped.values()), self.stats.asked
-        if dropped > self._owner.budgets.max_fault_share * asked:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in self.stats.dropped.items())
-            cause = f" The last of them: {self._last_fault}" if self._last_fault else ""
-            raise RolloutFault(
-                f"{dropped} of {asked} episodes had to be dropped ({reasons}), more than rollout.max_fault_share = "
-                f"{self._owner.budgets.max_fault_share:.0%} allows.{cause}"
-            )
+        """A run that learns from what is left, or from nothing at all, would go on as if all were well."""
+        dropped, asked, allowed = (
+            sum(self.stats.dropped.values()),
+            self.stats.asked,
+            self._owner.budgets.max_fault_share,
+        )
+        if dropped <= allowed * asked and dropped < asked:
+            return
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.stats.dropped.items())
+        cause = f" The last of them: {self._last_fault}" if self._last_fault else ""
+        limit = f"more than rollout.max_fault_share = {allowed:.0%} allows" if allowed < 1 else "so nothing is left"
+        raise RolloutFault(f"{dropped} of {asked} episodes had to be dropped ({reasons}), {limit}.{cause}")
 
     def _groups(self) -> list[Group]:
         return [

@@ -37,7 +37,7 @@ class Episode:
         tools: what the model is told that it may use.
         max_length: tokens that the sampler can hold for one episode.
         score: scores the environment's events; None where nothing does.
-        seed, temperature, version: noted in the trajectory.
+        seed, temperature, version, constrained: noted in the trajectory.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Episode:
         seed: int = 0,
         temperature: float = 1.0,
         version: int = 0,
+        constrained: bool = False,
     ) -> None:
         self.task = task
         self.score = score
@@ -70,6 +71,7 @@ class Episode:
         fits = budgets.max_tokens <= max_length
         self._limit_reason = StopReason.MAX_TOKENS if fits else StopReason.CONTEXT_OVERFLOW
         self._seed, self._temperature, self._version = seed, temperature, version
+        self._constrained = constrained
         self._turns: list[Turn] = []
         self._ids: list[int] = []
         self._mask: list[bool] = []
@@ -156,6 +158,7 @@ class Episode:
             seed=self._seed,
             temperature=self._temperature,
             reward_version=str(getattr(self.score, "version", "")),
+            constrained=self._constrained,
         )
 
     # Inside -------------------------------------------------------------------------------------------------------

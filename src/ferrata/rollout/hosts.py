@@ -196,10 +196,20 @@ def perform(env: Environment, request: Request) -> Answer:
             if isinstance(request, Cut):
                 return CutShort(env.cut(request.stop), time.perf_counter() - started)
             state_hash = env.state_hash()
-            return Stepped(state_hash, env.step(request.text), time.perf_counter() - started)
+            return Stepped(state_hash, _answered(env.step(request.text)), time.perf_counter() - started)
     except (EnvironmentFault, JudgeFault) as fault:
         stop = StopReason.JUDGE_ERROR if isinstance(fault, JudgeFault) else StopReason.ENV_ERROR
         return Failed(stop, str(fault), state_hash, time.perf_counter() - started)
+
+
+def _answered(result: StepResult) -> StepResult:
+    """The result of a step, if there is something to read in it: a server that is gone often answers nothing.
+
+    Raises EnvironmentFault where the episode goes on and the observation is empty.
+    """
+    if not result.observation.text.strip() and not (result.terminated or result.truncated):
+        raise EnvironmentFault("The step was answered by nothing, which the contract of environments rules out.")
+    return result
 
 
 def _begin(env: Environment, request: Begin) -> str:

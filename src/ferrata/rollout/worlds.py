@@ -53,7 +53,7 @@ def make_env(
         audit: where every action is logged; nowhere when None.
 
     Raises:
-        UnknownNameError: no environment has this name, or it has no such family or tool set.
+        UnknownNameError: no environment has this name, or it has no such family, tool set, or tool in `faults`.
         TaskError: `package.module:Class` is not there, is no environment, or its definition has a mistake.
         UsageError: the environment has no such tier, or no family is left in its tiers.
     """
@@ -63,6 +63,8 @@ def make_env(
     refuse_unmade(env)
     try:
         env.choose(families, tools)
+        if faults:
+            faults.refuse_unknown(tool.name for tool in env.tools)
     except UsageError:
         env.close()
         raise

@@ -74,26 +74,24 @@ class _Joined:
     parts: tuple[_Matrix, ...]
     whole: Tensor | None
     """A copy of all parts in one; None where they are kept apart."""
-    copied_at: tuple[int, ...]
-    """How often each part had been written to when it was copied."""
 
     @classmethod
     def of(cls, *modules: Module, copied: bool) -> _Joined:
         parts = tuple(map(_Matrix.of, modules))
-        weights = [part.weight.detach() for part in parts]
-        whole = torch.cat(weights) if copied and all(part.bias is None for part in parts) else None
-        return cls(parts, whole, _writes(parts))
+        if not copied or any(part.bias is not None for part in parts):
+            return cls(parts, None)
+        return cls(parts, torch.cat([part.weight.detach() for part in parts]))
+
+    def renew(self) -> None:
+        """Copy the parts again."""
+        if self.whole is not None:
+            torch.cat([part.weight.detach() for part in self.parts], out=self.whole)
 
     def __call__(self, x_TE: Tensor) -> Tensor:
-        # With a single row, the order of the sums depends on the matrix's size. A copy of old weights is never used.
-        if self.whole is None or len(x_TE) == 1 or _writes(self.parts) != self.copied_at:
+        # The product with a single row adds in an order that depends on the matrix's size.
+        if self.whole is None or len(x_TE) == 1:
             return torch.cat([part(x_TE) for part in self.parts], dim=1)
         return linear(x_TE, self.whole)
-
-
-def _writes(parts: tuple[_Matrix, ...]) -> tuple[int, ...]:
-    """How often each map's parameters have been written to."""
-    return tuple(part.weight._version for part in parts)
 
 
 @dataclass(frozen=True)
@@ -189,6 +187,12 @@ class Decoder:
             x = x + layer.out(layer.attention(layer.before_attention(x), turn, cache, packing, index))
             x = x + layer.feed(layer.before_feeding(x))
         return self.head(self.norm(x[last_R]))
+
+    def renew(self) -> None:
+        """Take over the weights as they are now. What was copied of them does not follow them by itself."""
+        for layer in self.layers:
+            layer.attended.renew()
+            layer.fed.renew()
 
 
 class _UnknownError(Exception):

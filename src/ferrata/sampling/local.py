@@ -23,11 +23,14 @@ from transformers import PreTrainedModel
 from ferrata.errors import PolicyError
 from ferrata.models.policy import Policy
 from ferrata.sampling.closing import Closings
+from ferrata.sampling.constraining import Constraints
+from ferrata.sampling.decoder import Decoder
 from ferrata.sampling.draw import draw
 from ferrata.sampling.passes import Pass, fast_pass
-from ferrata.sampling.protocol import Completion, SamplerClock
+from ferrata.sampling.protocol import ActionsOnly, Completion, SamplerClock
 from ferrata.sampling.ragged import Integers, Packing, SlotCache, register
 from ferrata.sampling.slots import MIN_SHARED_TOKENS, Slots, common
+from ferrata.sampling.weights import SamplingWeights
 
 MAX_READING_TOKENS = 8192
 """Most tokens that one step reads, padding to the longest text included; the rest waits for the next step. Bounds the
@@ -69,30 +72,41 @@ class LocalSampler:
         max_length: tokens of one episode in all; the model's own context bounds it as well.
         stop: what ends a turn before its budget does: 'turn', the end-of-turn token; 'json', that token or the end of
             the JSON object that names an action, whichever comes first.
+        dtype: what to compute in; None means what the policy's weights are in.
 
     Raises:
         PolicyError: the model's attention is of a kind that a packed pass cannot compute, or its tokenizer cannot
             say where a JSON object ends.
     """
 
-    def __init__(self, policy: Policy, slots: int, max_length: int, stop: Literal["turn", "json"] = "turn") -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        slots: int,
+        max_length: int,
+        stop: Literal["turn", "json"] = "turn",
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         _check(policy)
         register()
-        self.model = policy.model
+        self.weights = SamplingWeights(policy.model, dtype)
+        self.model = self.weights.model
         self.max_length = min(max_length, _context(policy.model))
         self.version = 0
         self.clock = SamplerClock()
         """Where its time went so far."""
         self.counts = SamplerCounts()
         self._slots = slots
-        self._cache = SlotCache(policy.model, slots, self.max_length)
-        self.forward: Pass = fast_pass(policy.model, self._cache)
+        self._cache = SlotCache(self.model, slots, self.max_length)
+        self.forward: Pass = fast_pass(self.model, self._cache)
         """What computes the logits of a step."""
         self._state = Slots.make(slots, self.max_length)
         self._keys: list[int] = []
         self._slot_of: dict[int, int] = {}
         self._pending: dict[int, list[int]] = {}
         self._closings = Closings(policy.tokenizer) if stop == "json" else None
+        self._constraints = Constraints(policy, stop)
         self._stops = np.array(sorted(policy.chat.stop_ids), dtype=np.int64)
 
     @property
@@ -100,10 +114,21 @@ class LocalSampler:
         """Episodes that can be opened now."""
         return self._slots - len(self._keys)
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
-        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy."""
+    def open(self, key: int, seed: int, temperature: float, only: ActionsOnly | None = None) -> None:
+        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy; `only` constrains what it says.
+
+        Raises:
+            UsageError: llguidance is not installed.
+            PolicyError: the policy's tokenizer does not say which bytes its tokens stand for.
+            TaskError: a tool's schema says something that cannot be held to.
+        """
         assert self.free > 0, "no slot is free"
         assert key not in self._slot_of, f"episode {key} is open already"
+        if only is not None:
+            self._constraints.open(key, only)
+        if not self._keys and isinstance(self.forward, Decoder):
+            # Also without `publish`, nobody is to meet old and new weights side by side.
+            self.forward.renew()
         slot = len(self._keys)
         self._keys.append(key)
         self._slot_of[key] = slot
@@ -127,6 +152,7 @@ class LocalSampler:
         self._pending[key] = pending
         if self._closings is not None and ids:
             self._closings.begin(key)
+        self._constraints.begin(key, ids, max_new_tokens)
 
     def advance(self) -> list[Completion]:
         """Take one step for all episodes that wait for a turn; return the turns that it finished."""
@@ -139,8 +165,7 @@ class LocalSampler:
             slots = step.slots
             uniforms = self._state.uniforms[slots, self._state.drawn[slots]]
             temperature = self._state.temperature[slots]
-            drawn = draw(logits_RV, self._tensor(temperature), self._tensor(uniforms))
-        tokens_R, logprobs_R = (values.cpu().numpy() for values in drawn)
+            tokens_R, logprobs_R = self._draw(logits_RV, slots, temperature, uniforms)
         completions = self._note(slots, tokens_R, logprobs_R)
         self.counts.read += len(step.tokens) - step.packing.sampling
         self.counts.sampled += len(slots)
@@ -155,6 +180,7 @@ class LocalSampler:
         """
         slot = self._slot_of.pop(key)
         self._pending.pop(key, None)
+        self._constraints.forget(key)
         if self._closings is not None:
             self._closings.forget(key)
         last_key, last_slot = self._keys.pop(), len(self._keys)
@@ -167,11 +193,19 @@ class LocalSampler:
             self._state.forget()
 
     def publish(self, version: int) -> None:
-        """The weights have changed: what open episodes have read would be stale, so none may be open."""
+        """The weights have changed: what open episodes have read would be stale, so none may be open.
+
+        Raises:
+            SamplerFault: the new weights did not reach the model that samples.
+        """
         assert not self._keys, "publish() while episodes are open"
+        self.weights.refresh()
         self._state.forget()
         self.forward = fast_pass(self.model, self._cache)
         self.version = version
+
+    def shutdown(self) -> None:
+        """There is nothing to release: all that it holds goes when it goes."""
 
     # One step ---------------------------------------------------------------------------------------------------
 
@@ -261,6 +295,21 @@ class LocalSampler:
             self._cache.copy(leader, int(slot), length)
             state.take(int(slot), state.texts[leader, :length])
         return logits if len(step.slots) == fed_rows else logits[self._tensor(step.sources)]
+
+    def _draw(
+        self, logits_RV: Tensor, slots_R: Integers, temperature_R: np.ndarray, uniforms_R: np.ndarray
+    ) -> tuple[Integers, np.ndarray]:
+        """One token for each row and its log-probability; constrained episodes draw from what they may say."""
+        constrained = bool(self._constraints)
+        if constrained:
+            keys = [self._keys[slot] for slot in slots_R]
+            left = (self._state.budget - self._state.count)[slots_R].tolist()
+            logits_RV = self._constraints.bar(logits_RV, keys, left)
+        drawn = draw(logits_RV, self._tensor(temperature_R), self._tensor(uniforms_R))
+        tokens_R, logprobs_R = (values.cpu().numpy() for values in drawn)
+        if constrained:
+            self._constraints.follow(keys, tokens_R, logprobs_R, left)
+        return tokens_R, logprobs_R
 
     def _note(self, slots_R: Integers, tokens_R: Integers, logprobs_R: np.ndarray) -> list[Completion]:
         """Write the drawn tokens down and return the turns that they end."""

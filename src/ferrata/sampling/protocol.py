@@ -8,9 +8,26 @@ An episode keeps what the model has read between its turns: `submit` hands over 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
+
+from ferrata.models.chat import ToolCard
+
+
+@dataclass(frozen=True)
+class ActionsOnly:
+    """A constraint on an episode: each of its turns is one well-formed action, with or without thinking before it.
+
+    Its tokens are drawn from what the policy says among the tokens that may come next. So their log-probabilities
+    are not the policy's own, and nothing may be trained on them.
+    """
+
+    tools: tuple[ToolCard, ...]
+    """Those that may be called."""
+    thinking_tokens: int = 0
+    """As `rollout.max_thinking_tokens`."""
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -54,8 +71,11 @@ class Sampler(Protocol):
     def clock(self) -> SamplerClock:
         """Where its time went so far."""
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
-        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy."""
+    def open(self, key: int, seed: int, temperature: float, only: ActionsOnly | None = None) -> None:
+        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy; `only` constrains what it says.
+
+        Raises UsageError when it cannot be constrained.
+        """
 
     def submit(self, key: int, ids: Sequence[int], max_new_tokens: int) -> None:
         """Append new ids to the episode and ask for its next turn of at most `max_new_tokens` tokens.
@@ -71,3 +91,6 @@ class Sampler(Protocol):
 
     def publish(self, version: int) -> None:
         """The weights have changed. No episode may be open: what they have read was computed with the old ones."""
+
+    def shutdown(self) -> None:
+        """Release what it holds; nothing can be sampled afterwards."""

@@ -112,11 +112,12 @@ def stop_engine(engine: Engine) -> None:
         cleanup_dist_env_and_memory()
 
 
-def turn_settings(*, seed: int, temperature: float, budget: int, stop_ids: Sequence[int]) -> Any:
+def turn_settings(*, seed: int, temperature: float, budget: int, stop_ids: Sequence[int], stepwise: bool) -> Any:
     """Sampling parameters of one turn: the whole distribution at this temperature, cut nowhere.
 
     Only `stop_ids` and the budget end the turn. The log-probability of each sampled id comes with it, under the
-    distribution it was drawn from; at temperature 0.0 that is temperature 1, as in `sampling.draw`.
+    distribution it was drawn from; at temperature 0.0 that is temperature 1, as in `sampling.draw`. A turn comes whole,
+    or `stepwise`, each step with its new tokens.
     """
     from vllm.sampling_params import RequestOutputKind
 
@@ -131,7 +132,7 @@ def turn_settings(*, seed: int, temperature: float, budget: int, stop_ids: Seque
         logprobs=0,
         flat_logprobs=True,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
+        output_kind=RequestOutputKind.DELTA if stepwise else RequestOutputKind.FINAL_ONLY,
     )
 
 

@@ -13,13 +13,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from ferrata.errors import SamplerFault, UsageError, boundary
 from ferrata.models.policy import Policy
-from ferrata.sampling.protocol import Completion, SamplerClock
+from ferrata.sampling.closing import Closings
+from ferrata.sampling.protocol import ActionsOnly, Completion, SamplerClock
 from ferrata.sampling.vllm.engine import (
     BLOCK,
     TEMPERATURES,
@@ -47,6 +48,9 @@ class _Episode:
     """The engine's name of the turn under way."""
     since: float = 0.0
     """When that turn was asked for."""
+    tokens: list[int] = field(default_factory=list)
+    """What it has so far."""
+    logprobs: list[float] = field(default_factory=list)
 
 
 class VllmSampler:
@@ -61,12 +65,14 @@ class VllmSampler:
         policy: the learner's; its weights are sent now, and again by each `publish`.
         slots: episodes at once.
         max_length: tokens of one episode in all; the model's own context bounds it as well.
+        stop: what ends a turn before its budget does, as in `LocalSampler`.
         dtype: what the engine computes in, float32 or bfloat16.
         eager: False compiles the model at the start (a minute), for longer runs.
         turn_seconds: the longest that a turn may take before the engine counts as stuck.
 
     Raises:
-        PolicyError: vLLM is not installed, or cannot run this model.
+        PolicyError: vLLM is not installed, or cannot run this model, or the policy's tokenizer cannot say where a JSON
+            object ends.
         SamplerFault: the weights did not arrive in the engine.
     """
 
@@ -75,6 +81,7 @@ class VllmSampler:
         policy: Policy,
         slots: int,
         max_length: int,
+        stop: Literal["turn", "json"] = "turn",
         *,
         dtype: torch.dtype = torch.float32,
         eager: bool = True,
@@ -88,6 +95,7 @@ class VllmSampler:
         """Tokens that the engine has read in all, those read again included."""
         self._model, self._dtype, self._slots = policy.model, dtype, slots
         self._stops = sorted(policy.chat.stop_ids)
+        self._closings = Closings(policy.tokenizer) if stop == "json" else None
         self._turn_seconds = turn_seconds
         self._episodes: dict[int, _Episode] = {}
         self._waiting: dict[str, _Episode] = {}
@@ -129,15 +137,17 @@ class VllmSampler:
         """Episodes that can be opened now."""
         return self._slots - len(self._episodes)
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
-        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy.
+    def open(self, key: int, seed: int, temperature: float, only: ActionsOnly | None = None) -> None:
+        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy; `only` is refused.
 
         Raises:
-            UsageError: vLLM does not sample at this temperature.
+            UsageError: vLLM does not sample at this temperature, or the episode should be constrained.
             SamplerFault: the engine does not hold the published weights.
         """
         assert self.free > 0, "no slot is free"
         assert key not in self._episodes, f"episode {key} is open already"
+        if only is not None:
+            raise UsageError("Constrained decoding works with rollout.sampler = 'local' alone, not with vLLM.")
         if not self._sound:
             raise SamplerFault("This vLLM engine does not hold the published weights: nothing may be sampled with it.")
         lowest, highest = TEMPERATURES
@@ -158,11 +168,15 @@ class VllmSampler:
         self._unread += len(ids)
         episode.ids.extend(ids)
         episode.request, episode.since = f"{key}-{episode.turns}", time.monotonic()
+        episode.tokens, episode.logprobs = [], []
+        if self._closings is not None and ids:
+            self._closings.begin(key)
         settings = turn_settings(
             seed=derive(episode.seed, "turn", episode.turns),
             temperature=episode.temperature,
             budget=max_new_tokens,
             stop_ids=self._stops,
+            stepwise=self._closings is not None,
         )
         episode.turns += 1
         self._waiting[episode.request] = episode
@@ -181,13 +195,15 @@ class VllmSampler:
         with undisturbed(), boundary(SamplerFault, "sampling with vLLM"):
             outputs = self._engine.step()
         self._count(time.perf_counter() - began)
-        done = [self._finish(output) for output in outputs if output.finished and output.request_id in self._waiting]
+        turns = [self._take(output) for output in outputs if output.request_id in self._waiting]
         self._check_patience()
-        return done
+        return [completion for completion in turns if completion is not None]
 
     def close(self, key: int) -> None:
         """Forget the episode, also in the middle of a turn."""
         episode = self._episodes.pop(key)
+        if self._closings is not None:
+            self._closings.forget(key)
         if episode.request is not None:
             del self._waiting[episode.request]
             self._engine.abort_request([episode.request])
@@ -207,16 +223,32 @@ class VllmSampler:
 
     # One turn ---------------------------------------------------------------------------------------------------
 
-    def _finish(self, output: Any) -> Completion:
-        """Write a finished turn down."""
-        episode, result = self._waiting.pop(output.request_id), output.outputs[0]
-        episode.request = None
+    def _take(self, output: Any) -> Completion | None:
+        """Write down what a turn has got; return it when it is over."""
+        episode, result = self._waiting[output.request_id], output.outputs[0]
         tokens = list(result.token_ids)
-        if result.finish_reason not in ("stop", "length") or list(result.logprobs.token_ids) != tokens:
+        given_up = output.finished and result.finish_reason not in ("stop", "length")
+        if given_up or list(result.logprobs.token_ids) != tokens:
             raise SamplerFault(f"vLLM gave up turn {output.request_id}: {result.finish_reason}.")
+        closed = self._closed(episode.key, tokens)
+        episode.tokens += tokens[:closed]
+        episode.logprobs += list(result.logprobs.logprobs)[:closed]
+        if closed is None and not output.finished:
+            return None
+        if not output.finished:
+            self._engine.abort_request([output.request_id])
         self.prefilled += len(output.prompt_token_ids) - (output.num_cached_tokens or 0)
-        episode.ids.extend(tokens)
-        return Completion(episode.key, tokens, list(result.logprobs.logprobs), result.finish_reason == "stop")
+        del self._waiting[output.request_id]
+        episode.request = None
+        episode.ids.extend(episode.tokens)
+        stopped = closed is not None or result.finish_reason == "stop"
+        return Completion(episode.key, episode.tokens, episode.logprobs, stopped)
+
+    def _closed(self, key: int, tokens: Sequence[int]) -> int | None:
+        """How many of the new tokens a turn keeps because its action is complete with the last of them, else None."""
+        if self._closings is None:
+            return None
+        return next((place for place, token in enumerate(tokens, 1) if self._closings.closes(key, token)), None)
 
     def _count(self, seconds: float) -> None:
         """Split a step's time by its tokens: those handed over since the last step, and one for each other turn."""

@@ -11,7 +11,6 @@ has one term that is not zero.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from ferrata.errors import SamplerFault, boundary
+from ferrata.models.adapters import plain_weights
+from ferrata.models.checksum import digest, joint
 from ferrata.sampling.vllm.engine import Engine, undisturbed
 
 _ROWS = 256
@@ -30,7 +31,8 @@ def send(engine: Engine, learner: nn.Module, dtype: torch.dtype) -> str:
 
     Args:
         engine: no turn may be under way. What it has read is not forgotten here.
-        learner: a transformers model; its parameter names and vLLM's differ only by the matrices that vLLM joins.
+        learner: a transformers model, perhaps with adapters, which are merged. Its parameter names and vLLM's
+            differ only by the matrices that vLLM joins.
         dtype: what the engine computes in; weights are rounded to it.
 
     Returns:
@@ -40,7 +42,7 @@ def send(engine: Engine, learner: nn.Module, dtype: torch.dtype) -> str:
         SamplerFault: a tensor that the engine computes with is not the learner's.
     """
     # A tensor with two names goes under both: vLLM packs a head again only when the head's own name comes.
-    state = {name: tensor.detach() for name, tensor in learner.state_dict().items()}
+    state = dict(plain_weights(learner))
     with undisturbed(), torch.no_grad():
         with boundary(SamplerFault, "sending the weights to vLLM"):
             engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(state.items())})
@@ -51,13 +53,13 @@ def send(engine: Engine, learner: nn.Module, dtype: torch.dtype) -> str:
             f"New weights did not reach vLLM: {len(wrong)} of {len(digests)} tensors that it computes with differ from "
             f"the learner's, such as {wrong[0] if wrong else 'all of them'}. Nothing may be sampled with them."
         )
-    return _digest_of(repr(sorted((name, found) for name, (_, found) in digests.items())).encode())
+    return joint({name: found for name, (_, found) in digests.items()})
 
 
 def _digests(model: nn.Module, state: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, tuple[str, str]]:
     """For each tensor of vLLM's model the digests of what was sent and of what is used."""
     sent = arranged(model, state, dtype)
-    return {name: (_digest(sent[name]), _digest(tensor)) for name, tensor in used(model, sent)}
+    return {name: (digest(sent[name]), digest(tensor)) for name, tensor in used(model, sent)}
 
 
 def used(model: nn.Module, sent: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -101,12 +103,3 @@ def _unpacked(module: Any, like: Tensor) -> Tensor:
     identity = torch.eye(like.shape[1], dtype=like.dtype)
     columns = [module.cpu_linear(rows, module.weight, None) for rows in torch.split(identity, _ROWS)]
     return torch.cat(columns).T[: len(like)]
-
-
-def _digest(tensor: Tensor) -> str:
-    """Of the values: adding 0.0 makes both zeros one, which products with the identity do as well."""
-    return _digest_of((tensor.detach().cpu().contiguous() + 0.0).view(torch.uint8).numpy())
-
-
-def _digest_of(data: Any) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
