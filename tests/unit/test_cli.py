@@ -87,7 +87,7 @@ def test_the_commands_are_these() -> None:
     ("command", "options"),
     [
         ("train", {"--out", "--resume", "--dry-run"}),
-        ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--json"}),
+        ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--constrained", "--json"}),
         ("replay", set()),
         ("report", set()),
         ("check-env", {"--tier", "--tasks", "--fuzz", "--json"}),
