@@ -158,7 +158,7 @@ def by_ferrata(job: Job) -> Played:
         collection = collector.collect([(task, job.group) for task, _ in scripts], 1)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     stats = collection.stats
-    parts = {"reading": stats.reading_seconds, "sampling": stats.decoding_seconds, "office": stats.environment_seconds}
+    parts = {"reading": stats.prefill_seconds, "sampling": stats.decode_seconds, "office": stats.environment_seconds}
     return Played(
         seconds=seconds,
         cpu_seconds=cpu_seconds,

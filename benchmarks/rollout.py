@@ -5,7 +5,8 @@
 
 Every section plays the same prompts and budgets by each contender in turn and prints medians and ratios of one run.
 
-    tiny      the base model, 64 episodes at once: Ferrata's sampler, and the same with transformers' forward pass
+    tiny      the base model, 64 episodes at once: Ferrata's sampler, and the same with transformers' forward pass; and
+              what the machine's arithmetic and memory alone would need for it
     smollm2   SmolLM2-135M, office episodes of several turns: Ferrata's sampler against `generate`, which reads the
               whole conversation again at every turn, in one padded batch; and against vLLM, where the Python of an
               environment that has it is given (see benchmarks/vllm_sampler.py)
@@ -223,6 +224,50 @@ def tiny(arguments: argparse.Namespace) -> None:
     }
     medians = compare(contenders, arguments.rounds, scripts)
     print(f"  ratio {medians['sampler'].rate / medians['plain forward pass'].rate:.2f}")
+    seconds = bound(policy, scripts, medians["sampler"])
+    print(
+        f"  arithmetic and memory alone would allow {medians['sampler'].sampled / seconds:,.0f} sampled tokens/s: "
+        f"the sampler reaches {seconds / medians['sampler'].seconds:.0%} of that"
+    )
+
+
+def bound(policy: Policy, scripts: Sequence[Script], result: Result) -> float:
+    """Seconds that the arithmetic of the matrices and the reading of keys and values alone need on this machine.
+
+    Both rates are measured here and now, with the threads of the run: products of the shape of a step, and the sum of
+    an array that is larger than every cache.
+    """
+    config = policy.model.config.get_text_config()
+    matrices = sum(p.numel() for p in policy.model.parameters() if p.ndim == 2)
+    operations = 2 * matrices * (result.read + result.sampled)
+    stored = 2 * 4 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    bytes_read = sum(stored * position for script in scripts for position in sampled_positions(script))
+    x, matrix = torch.randn(64, config.hidden_size), torch.randn(config.intermediate_size, config.hidden_size)
+    large = torch.randn(2**26)
+    per_operation = quickest(lambda: torch.nn.functional.linear(x, matrix), 200) / (2 * 64 * matrix.numel())
+    per_byte = quickest(large.sum, 5) / large.nbytes
+    print(f"  this machine: {1e-9 / per_operation:.0f} GFLOP/s in products of a step, {1e-9 / per_byte:.1f} GB/s read")
+    return operations * per_operation + bytes_read * per_byte
+
+
+def sampled_positions(script: Script) -> list[int]:
+    """Places of the sampled tokens in their episode."""
+    places, start = [], 0
+    for read, count in zip(script.reads, script.turns, strict=True):
+        start += len(read)
+        places += range(start, start + count)
+        start += count
+    return places
+
+
+def quickest(work: Callable[[], object], times: int) -> float:
+    """Seconds of the quickest of some calls."""
+    seconds = []
+    for _ in range(times):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
 
 
 def smollm2(arguments: argparse.Namespace) -> None:

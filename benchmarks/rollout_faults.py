@@ -77,6 +77,9 @@ class Scripted:
         """Nothing is learnt here."""
         self.version = version
 
+    def shutdown(self) -> None:
+        """There is nothing to release."""
+
     def _say(self, key: int) -> Completion:
         seed, turn = self._open[key]
         self._open[key][1] += 1

@@ -80,6 +80,9 @@ class Timed:
     def publish(self, version: int) -> None:
         """Nothing is learnt here."""
 
+    def shutdown(self) -> None:
+        """There is nothing to release."""
+
 
 def collect(
     make: Callable[[], Sampler], chat: Chat, tasks: Sequence[Task], spec: EnvironmentSpec, **budgets: int

@@ -98,6 +98,9 @@ class Script:
         assert not self.live
         self.version = version
 
+    def shutdown(self) -> None:
+        assert not self.live
+
 
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:

@@ -234,7 +234,8 @@ class RolloutSection(Section):
     max_tokens: Positive = 512
     """Tokens of a whole trajectory, read and written."""
     max_observation_tokens: Annotated[int, Field(ge=0)] = 0
-    """Tokens of one observation; the model is told how many were left out. 0 means no limit beyond `max_tokens`."""
+    """Tokens of one observation, the note included that says how many it had; 0 means no limit beyond `max_tokens`. An
+    observation that is too long is at least this note."""
     stop: Literal["turn", "json"] = "turn"
     """What ends a turn before its budget: 'turn', the end-of-turn token; 'json', that token or the end of the JSON
     object that names an action, whichever comes first."""

@@ -3,12 +3,15 @@ that nothing happened to come out as if nothing had happened."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -19,12 +22,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from ferrata.envs import Environment, call
 from ferrata.envs.audit import AuditLog, verify
 from ferrata.errors import EnvironmentFault, RolloutFault, TaskError, UsageError
 from ferrata.models.policy import Policy
 from ferrata.recipe import RewardSection, RolloutSection
 from ferrata.records import StopReason, Task, Trajectory
+from ferrata.rollout import messages
 from ferrata.rollout.collector import Collection, Collector
+from ferrata.rollout.hosts import Answer, Begin, Begun, Failed, Step, Stepped
 from ferrata.rollout.workers import MOST_LOSSES, WorkerHost
 from ferrata.rollout.worlds import EnvironmentSpec, make_env
 from ferrata.sampling.local import LocalSampler
@@ -98,10 +104,29 @@ class Mute(Lodge):
     def ask(self) -> str:
         return ""
 
+class Slow(Lodge):
+    def __init__(self, **settings):
+        time.sleep(2.0)
+        super().__init__(**settings)
+
+class Leaving(Lodge):
+    def __init__(self, **settings):
+        sys.exit("no vacancies")
+
+class Keeping(Lodge):
+    def begin(self, task):
+        self.key = object()
+
 class Odd(Lodge):
     def step(self, text):
         result = super().step(text)
         result.info["odd"] = object()
+        return result
+
+class Long(Lodge):
+    def step(self, text):
+        result = super().step(text)
+        result.info["long"] = "x" * 2**26
         return result
 """
 
@@ -144,6 +169,10 @@ def tasks() -> list[Task]:
 def host_of(collector: Collector) -> WorkerHost:
     assert isinstance(collector.host, WorkerHost)
     return collector.host
+
+
+def pids_of(collector: Collector) -> list[int]:
+    return collector.host.pids if isinstance(collector.host, WorkerHost) else []
 
 
 def essence(trajectory: Trajectory) -> Trajectory:
@@ -384,6 +413,39 @@ def test_fault_20_a_collection_of_nothing_ends_the_run(
         under_test.collect([(task, 1) for task in tasks], 0)
 
 
+def test_a_worker_that_starts_slowly_has_time_to_bring_an_episode_back(tasks: list[Task], tmp_path: Path) -> None:
+    """It died while the turn was sampled; then the next request came, while its successor was still starting."""
+    with closing(WorkerHost(EnvironmentSpec("lodge:Slow"), 1, step_seconds=1.0)) as host:
+        host.ask(0, Begin(tasks[0], 5))
+        assert [type(answer) for _, answer in host.take(60.0)] == [Begun]
+        host.ask(0, Step(call("draw")))
+        [(_, first)] = host.take(60.0)
+        [lost] = host.pids
+        os.kill(lost, signal.SIGKILL)
+        wait_until(lambda: is_gone(lost))
+        wait_until(lambda: host.take(0.1) == [] and host.pids not in ([], [lost]))
+        host.ask(0, Step(call("draw")))
+        [(_, second)] = host.take(60.0)
+        assert isinstance(first, Stepped)
+        assert isinstance(second, Stepped), second
+        assert first.result.observation != second.result.observation
+        # From here on the deadline is that of one step again, counted from its request.
+        time.sleep(1.2)
+        gate = tmp_path / "gate"
+        opening = threading.Timer(0.8, gate.touch)
+        opening.start()
+        host.ask(0, Step(call("fail", how=f"wait {gate}")))
+        [(_, waited)] = host.take(60.0)
+        opening.join()
+        assert isinstance(waited, Stepped), waited
+        started = time.monotonic()
+        host.ask(0, Step(call("fail", how="hang")))
+        [(_, third)] = host.take(60.0)
+        assert isinstance(third, Failed)
+        assert third.stop is StopReason.TIMEOUT
+        assert time.monotonic() - started < 10.0
+
+
 def test_the_reason_of_a_lost_episode_names_how_the_process_ended(
     collector: Any, tasks: list[Task], saying: Saying
 ) -> None:
@@ -430,21 +492,29 @@ def test_an_episode_that_cannot_be_played_again_is_begun_anew(
 
 
 @pytest.mark.parametrize(
-    ("how", "stop"), [("hang", StopReason.TIMEOUT), ("raise", StopReason.ENV_ERROR), ("exit", StopReason.ENV_ERROR)]
+    ("how", "stop", "workers"),
+    [
+        ("hang", StopReason.TIMEOUT, 2),
+        ("raise", StopReason.ENV_ERROR, 0),
+        ("raise", StopReason.ENV_ERROR, 2),
+        ("exit", StopReason.ENV_ERROR, 0),
+        ("exit", StopReason.ENV_ERROR, 2),
+    ],
 )
-def test_what_goes_wrong_in_a_tool_ends_its_own_episode(
-    collector: Any, tasks: list[Task], saying: Saying, how: str, stop: StopReason
+def test_faults_4_and_20_what_goes_wrong_in_a_tool_ends_its_own_episode(
+    collector: Any, tasks: list[Task], saying: Saying, how: str, stop: StopReason, workers: int
 ) -> None:
+    """Nothing in a tool ends the run, least of all with exit code 0 (faults 4 and 20)."""
     calm = collector(drawing(saying), workers=0).collect([(task, 1) for task in tasks], 7)
     unlucky = calm.trajectories[2].seed
 
     first: list[int] = []
 
     def decide(seed: int, turn: int) -> Sequence[int]:
-        first.extend(host_of(under_test).pids if not first else [])
+        first.extend(pids_of(under_test) if not first else [])
         return saying("fail", how=how) if seed == unlucky else drawing(saying)(seed, turn)
 
-    under_test = collector(decide, step_seconds=4.0)
+    under_test = collector(decide, step_seconds=4.0, workers=workers)
     started = time.monotonic()
     collection = under_test.collect([(task, 1) for task in tasks], 7)
     assert time.monotonic() - started < 40
@@ -454,9 +524,9 @@ def test_what_goes_wrong_in_a_tool_ends_its_own_episode(
     found, wanted = essences(collection), essences(calm)
     assert (found[2].stop, found[2].reward, found[2].success) == (stop, None, None)
     assert found[:2] + found[3:] == wanted[:2] + wanted[3:]
-    kept = [pid for pid in first if pid in host_of(under_test).pids]
-    assert len(first) == 2
-    assert (len(kept) < 2) == (how == "hang"), "a thread that hangs can only be ended with its process"
+    kept = [pid for pid in first if pid in pids_of(under_test)]
+    assert len(first) == workers
+    assert (len(kept) < workers) == (how == "hang"), "a thread that hangs can only be ended with its process"
     assert all(is_gone(pid) for pid in first if pid not in kept)
 
 
@@ -464,8 +534,44 @@ def test_an_answer_that_cannot_travel_is_the_environments_failure(
     collector: Any, tasks: list[Task], saying: Saying
 ) -> None:
     under_test = collector(lambda seed, turn: saying("draw"), EnvironmentSpec("lodge:Odd"), workers=1)
-    collection = under_test.collect([(tasks[0], 1)], 0)
-    assert collection.stats.dropped == {"env_error": 1}
+    with pytest.raises(RolloutFault, match=r"env_error 1.*\(Stepped\) cannot travel .*TypeError"):
+        under_test.collect([(tasks[0], 1)], 0)
+
+
+def test_an_answer_that_is_too_long_is_the_environments_failure(
+    collector: Any, tasks: list[Task], saying: Saying
+) -> None:
+    under_test = collector(lambda seed, turn: saying("draw"), EnvironmentSpec("lodge:Long"), workers=1)
+    with pytest.raises(
+        RolloutFault, match=r"env_error 1.*\(Stepped\) cannot travel .* bytes, and 67108864 are the most"
+    ):
+        under_test.collect([(tasks[0], 1)], 0)
+    assert under_test.last_stats.retried == 1
+
+
+def test_a_request_that_is_too_long_ends_its_episode_alone(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(WorkerHost(LODGE, 1, step_seconds=10.0)) as host:
+        monkeypatch.setattr(messages, "MAX_BYTES", 4000)
+        crowded = msgspec.structs.replace(tasks[0], world={"number": 1, "guests": "x" * 4000})
+        answers = dict[int, Answer]()
+        for key, task in enumerate((crowded, tasks[0], tasks[1])):
+            host.ask(key, Begin(task, key))
+        wait_until(lambda: answers.update(host.take(1.0)) or len(answers) == 3)
+        assert [type(answers[key]) for key in range(3)] == [Failed, Begun, Begun]
+        answers.clear()
+        before = host.pids
+        host.release(0, broken=True)
+        host.ask(1, Step("x" * 4000))
+        host.ask(2, Step(call("leave")))
+        wait_until(lambda: answers.update(host.take(1.0)) or len(answers) == 2)
+        assert [type(answers[key]) for key in (1, 2)] == [Failed, Stepped]
+        failed = answers[1]
+        assert isinstance(failed, Failed)
+        assert "(Step) cannot travel" in failed.fault
+        host.release(1, broken=True)
+        host.ask(3, Begin(tasks[0], 3))
+        assert [(key, type(answer)) for key, answer in host.take(60.0)] == [(3, Begun)]
+        assert host.pids == before, "no worker died of an order that it never got"
 
 
 def test_in_this_process_a_slow_step_is_counted(collector: Any, tasks: list[Task], saying: Saying) -> None:
@@ -495,6 +601,40 @@ def test_workers_that_die_while_they_start_end_the_run(
         collector(lambda seed, turn: saying("leave"), workers=1).collect([(tasks[0], 1)], 0)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_exits_while_it_is_made_is_named(
+    collector: Any, tasks: list[Task], saying: Saying, workers: int
+) -> None:
+    under_test = collector(lambda seed, turn: saying("leave"), EnvironmentSpec("lodge:Leaving"), workers=workers)
+    with pytest.raises(EnvironmentFault, match="SystemExit: no vacancies"):
+        under_test.collect([(tasks[0], 1)], 0)
+
+
+def test_a_maker_that_a_worker_cannot_find_is_named_and_nothing_else(
+    tasks: list[Task], lodge: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lodge.write_text(WORLD + "\ndef maker():\n    return Lodge()\n")
+    host = WorkerHost(importlib.reload(sys.modules["lodge"]).maker, 1, step_seconds=5.0)
+    lodge.write_text(WORLD)
+    with closing(host):
+        host.ask(0, Begin(tasks[0], 0))
+        with pytest.raises(EnvironmentFault, match=r"loading the maker of environments .*maker"):
+            host.take(60.0)
+        [pid] = host.pids
+        wait_until(lambda: is_gone(pid))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_world_that_cannot_be_saved_is_the_same_mistake_everywhere(
+    collector: Any, tasks: list[Task], saying: Saying, workers: int
+) -> None:
+    under_test = collector(lambda seed, turn: saying("leave"), EnvironmentSpec("lodge:Keeping"), workers=workers)
+    with pytest.raises(TaskError, match="key") as raised:
+        under_test.collect([(tasks[0], 1)], 0)
+    assert raised.value.exit_code == 2
+
+
 def test_a_users_mistake_is_raised_as_what_it_is(collector: Any, tasks: list[Task], saying: Saying) -> None:
     foreign = msgspec.structs.replace(tasks[0], env="elsewhere")
     with pytest.raises(UsageError, match="cannot be played in 'lodge'"):
@@ -505,6 +645,27 @@ def test_a_maker_that_cannot_be_sent_is_refused_at_once(collector: Any, saying: 
     with pytest.raises(UsageError, match=r"must be picklable.*EnvironmentSpec"):
         collector(lambda seed, turn: saying("leave"), lambda: make_env("lodge:Lodge"))
     collector(lambda seed, turn: saying("leave"), partial(make_env, "lodge:Lodge"))
+
+
+def test_a_maker_of_the_script_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be pickled, but a worker process has another script."""
+
+    def make() -> Environment:
+        return make_env("lodge:Lodge")
+
+    make.__module__, make.__qualname__ = "__main__", "make"
+    monkeypatch.setattr(sys.modules["__main__"], "make", make, raising=False)
+    assert pickle.loads(pickle.dumps(make)) is make
+    for maker in (make, partial(make)):
+        with pytest.raises(UsageError, match=r"make stands in the script that is run.*EnvironmentSpec"):
+            WorkerHost(maker, 1, 5.0)
+
+
+def test_a_maker_that_is_too_long_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ferrata.rollout.workers.MAX_BYTES", 1000)
+    WorkerHost(LODGE, 1, 5.0)
+    with pytest.raises(UsageError, match="1000 are the most"):
+        WorkerHost(partial(make_env, "lodge:Lodge", families=("x" * 1000,)), 1, 5.0)
 
 
 # Interruptions ----------------------------------------------------------------------------------------------------

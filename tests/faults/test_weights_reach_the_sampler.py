@@ -110,6 +110,8 @@ def test_a_copy_that_does_not_take_the_weights_is_found_out(
     with pytest.raises(SamplerFault, match=r"New weights did not reach the copy that samples: \d+ of \d+ tensors"):
         sampler.publish(2)
     assert sampler.version == 1
+    with pytest.raises(SamplerFault, match="nothing may be sampled with it"):
+        sampler.open(0, 0, 1.0)
 
 
 def test_without_adapters_in_the_same_precision_the_learners_own_model_samples(policy) -> None:

@@ -22,7 +22,11 @@ values = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=4), inner, max_size=2)),
     max_leaves=4,
 )
-thinking = st.sampled_from(["", "I think. ", "a {b} c ", '{"plan": {"x": 1}} ', "é€ } ", 'say "hm" ', "{not json} "])
+asides = [
+    "", "I think. ", "a {b} c ", '{"plan": {"x": 1}} ', "é€ } ", 'say "hm" ', "{not json} ",
+    "I set {x and then ", 'Use "{" here. ', '{"x then ', "{ { ", '{"plan": 3 ', "} { ",
+]  # fmt: skip
+thinking = st.lists(st.sampled_from(asides), max_size=3).map("".join)
 within_a_test = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

@@ -27,7 +27,7 @@ from transformers import (
 from ferrata.models.chat import token_chat
 from ferrata.models.policy import Policy
 from ferrata.models.tokenizer import CHAT
-from ferrata.sampling import ragged
+from ferrata.sampling import decoder, ragged
 from ferrata.sampling.decoder import Decoder, decoder_of
 from ferrata.sampling.local import LocalSampler
 from ferrata.sampling.passes import model_pass
@@ -162,6 +162,46 @@ def logprob(sampler: LocalSampler, key: int) -> float:
     (completion,) = sampler.advance()
     sampler.close(key)
     return completion.logprobs[0]
+
+
+def test_a_large_matrix_gives_the_same_logits_but_for_rounding(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    policy = policy_of(MAKERS["mistral"](), tokenizer)
+    monkeypatch.setattr(decoder, "JOINED_BYTES", 0)
+    plain = play(policy)
+    monkeypatch.setattr(decoder, "MANY_WEIGHTS", 1)
+    turned = play(policy)
+    assert {k: [c.token_ids for c in v] for k, v in turned.items()} == {
+        k: [c.token_ids for c in v] for k, v in plain.items()
+    }
+    both = [(a, b) for key in plain for a, b in zip(plain[key], turned[key], strict=True)]
+    assert all(b.logprobs == pytest.approx(a.logprobs, abs=1e-5) for a, b in both)
+    assert any(b.logprobs != a.logprobs for a, b in both), "the other order of the sums was not used"
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 0.06)])
+def test_neighbours_change_a_log_probability_by_rounding_alone(
+    dtype: torch.dtype, bound: float, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    torch.manual_seed(1)
+    policy, stream = policy_of(MAKERS["mistral"](), tokenizer), random.Random(0)
+    openings = [[stream.randrange(5, 390) for _ in range(stream.randrange(3, 30))] for _ in range(24)]
+    together = LocalSampler(policy, 24, 40, dtype=dtype)
+    for key, opening in enumerate(openings):
+        together.open(key, key, 1.0)
+        together.submit(key, opening, 1)
+    crowd = {completion.key: completion for completion in together.advance()}
+    alone = []
+    for key, opening in enumerate(openings):
+        single = LocalSampler(policy, 1, 40, dtype=dtype)
+        single.open(key, key, 1.0)
+        single.submit(key, opening, 1)
+        alone += single.advance()
+    same = [one for one in alone if one.token_ids == crowd[one.key].token_ids]
+    assert len(same) >= 23, "a draw may stand on the edge, but not many do"
+    assert max(abs(one.logprobs[0] - crowd[one.key].logprobs[0]) for one in same) < bound
 
 
 def first_token(sampler: LocalSampler, key: int) -> int:

@@ -13,7 +13,7 @@ from ferrata.envs import Environment
 from ferrata.errors import RecipeError
 from ferrata.models.policy import Policy
 from ferrata.recipe import RewardSection, RolloutSection
-from ferrata.records import Trajectory
+from ferrata.records import EventKind, StopReason, Trajectory
 from ferrata.rewards.spec import RewardSpec
 from ferrata.rollout.collector import Collector
 from ferrata.sampling.local import LocalSampler
@@ -85,12 +85,24 @@ def test_the_rest_of_the_turn_is_what_the_budget_left(
     assert len(trajectory.turns[0].token_ids) == 60
 
 
-def test_no_room_for_an_action_ends_the_turn(play: Callable[..., Any], tokenizer: PreTrainedTokenizerFast) -> None:
+@pytest.mark.parametrize("room", [0, 2])
+@pytest.mark.parametrize("begun", [False, True])
+def test_no_room_for_an_action_ends_the_episode_and_blames_nobody(
+    play: Callable[..., Any],
+    saying: Callable[..., list[int]],
+    tokenizer: PreTrainedTokenizerFast,
+    room: int,
+    begun: bool,
+) -> None:
     babble = tokenizer.encode("ka" * 100, add_special_tokens=False)
+    said = saying("say", word="lokamilo") if begun else babble
     opening = len(play(babble, babble)[1].read[0][0])
-    trajectory, sampler = play(babble, max_tokens=opening + THINKING + 2)
+    trajectory, sampler = play(said, max_tokens=opening + THINKING + (0 if begun else room))
     assert len(sampler.read[0]) == 1
     assert len(trajectory.token_ids) == opening + THINKING
+    (turn,) = trajectory.turns
+    assert [event.kind for event in turn.events] == [EventKind.UNFINISHED]
+    assert trajectory.stop is StopReason.MAX_TOKENS
 
 
 def test_a_budget_that_leaves_no_action_is_refused() -> None:

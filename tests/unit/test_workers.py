@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -13,15 +14,17 @@ import pytest
 from ferrata.envs import Environment, call
 from ferrata.envs.audit import AuditLog, verify
 from ferrata.envs.faults import FaultRates
+from ferrata.envs.snapshot import UnsavableWorld
 from ferrata.errors import EnvironmentFault, TaskError, UsageError
 from ferrata.recipe import RewardSection
 from ferrata.records import StopReason, Task
 from ferrata.rewards.spec import RewardSpec
-from ferrata.rollout import worker_handle
+from ferrata.rollout import messages, worker_handle
 from ferrata.rollout.hosts import Begin, Begun, Cut, CutShort, Failed, LocalHost, Past, Step, Stepped, perform
-from ferrata.rollout.messages import Close, Raised, Ready, Release, decode_order, decode_report, encode
+from ferrata.rollout.messages import NO_TICKET, Close, Raised, Ready, Release, decode_order, decode_report, encode, pack
 from ferrata.rollout.playing import Playing, Trials
 from ferrata.rollout.worker_handle import Patience, WorkerHandle
+from ferrata.rollout.worker_process import Worker
 from ferrata.rollout.worlds import EnvironmentSpec
 
 
@@ -66,10 +69,34 @@ def test_reports_arrive_as_they_were_sent(world: Environment, task: Task) -> Non
 def test_errors_keep_their_kind_on_the_way() -> None:
     assert isinstance(Raised.of(TaskError("no")).error(), TaskError)
     assert str(Raised.of(UsageError("Wrong.")).error()) == "Wrong."
+    unsavable = UnsavableWorld("A world", "keep it as JSON")
+    told = Raised.of(unsavable).error()
+    assert (type(told), str(told)) == (TaskError, str(unsavable)), "the nearest class that every process knows"
     foreign = Raised.of(ZeroDivisionError("by zero")).error()
     assert isinstance(foreign, EnvironmentFault)
     assert "ZeroDivisionError: by zero" in str(foreign)
     assert type(Raised("Exception", "x").error()) is EnvironmentFault, "no name of another module is looked up"
+
+
+def test_a_message_that_cannot_travel_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EnvironmentFault, match=r"\(Step\) cannot travel .*UnicodeEncodeError"):
+        pack(1, Step("\ud800"))
+    step = Step("x" * 100)
+    monkeypatch.setattr(messages, "MAX_BYTES", len(pack(1, step)))
+    assert decode_order(pack(1, step)) == (1, step)
+    with pytest.raises(EnvironmentFault, match=r"\(Step\) cannot travel .* are the most"):
+        pack(1, Step(step.text + "x"))
+
+
+@pytest.mark.parametrize(("ticket", "told"), [(7, Failed), (NO_TICKET, Raised)])
+def test_a_worker_tells_what_cannot_travel_where_it_is_read(ticket: int, told: type) -> None:
+    """A failure that belongs to no episode would be read by nobody."""
+    sent: list[bytes] = []
+    wire = SimpleNamespace(send_bytes=sent.append)
+    Worker(cast(Any, wire)).tell(ticket, Raised("TaskError", "\ud800"))
+    [(arrived, report)] = map(decode_report, sent)
+    assert (arrived, type(report)) == (ticket, told)
+    assert "cannot travel" in str(report)
 
 
 def test_what_makes_environments_travels_and_its_audit_log_becomes_another_file(tmp_path: Path) -> None:
@@ -122,7 +149,7 @@ def test_the_audit_log_does_not_count_a_turn_twice(errand: type[Environment], ta
     env = errand(audit=log)
     env.reset(task)
     past = Past(call("say", word="ka"), env.state_hash(), "said ka")
-    perform(env, Begin(task, 9, None, [past, Past(past.text, "unknown", "")][:1]))
+    perform(env, Begin(task, 9, None, [past]))
     perform(env, Step(call("say", word="lo")))
     log.close()
     entries = [msgspec.json.decode(line) for line in log.path.read_bytes().splitlines()]

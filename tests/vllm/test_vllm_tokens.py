@@ -114,7 +114,7 @@ def test_what_was_read_is_not_read_again(vllm, play) -> None:
     tokens = sum(len(history) for history in histories.values())
     assert read < tokens + 3 * 32 * len(KEYS)  # three turns, each reading less than a block again
     clock = vllm.clock
-    assert min(clock.reading, clock.sampling) > 0.0
+    assert min(clock.prefill, clock.decode) > 0.0
 
 
 @pytest.mark.parametrize("temperature", [0.005, 2.5])

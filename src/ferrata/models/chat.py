@@ -86,7 +86,7 @@ class Chat:
         Args:
             observation: what the environment answered.
             closed: the agent sampled `end_id` itself; otherwise the ids begin with it, for the model to read.
-            most: tokens of the observation that are kept, with a note about those left out; 0 keeps all.
+            most: tokens of the observation that are kept, the note included that says how many it had; 0 keeps all.
         """
         end = [] if closed else [self.end_id]
         return [*end, *self._result, *self._within(self._plain.encode(observation), most), *self._act]

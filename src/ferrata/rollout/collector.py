@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from ferrata.envs.faults import FaultRates
-from ferrata.errors import RolloutFault
+from ferrata.errors import RolloutFault, SamplerFault
 from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
 from ferrata.records import Group, StopReason, Task, Trajectory
@@ -46,15 +48,16 @@ class CollectionStats:
     retried: int = 0
     """Episodes that were begun again after a failure; they are counted once above."""
     turns: int = 0
-    """Turns that were sampled, those of episodes that were played again included; so are the tokens below."""
+    """Turns that were sampled, those that a budget cut and those of episodes that were played again included; so are
+    the tokens below."""
     tokens_sampled: int = 0
     tokens_read: int = 0
     """Tokens of openings and observations."""
     sampling_seconds: float = 0.0
     """Wall time inside the sampler."""
-    reading_seconds: float = 0.0
+    prefill_seconds: float = 0.0
     """Share of it for reading openings and observations (prefill)."""
-    decoding_seconds: float = 0.0
+    decode_seconds: float = 0.0
     """Share of it for sampling tokens (decode)."""
     environment_seconds: float = 0.0
     """Wall time inside environments, added up: with workers, many work at the same time."""
@@ -144,6 +147,7 @@ class Collector:
 
         Raises:
             RolloutFault: more than `budgets.max_fault_share` of the episodes were dropped.
+            SamplerFault: the sampler failed, or holds so many episodes of others that none of these can begin.
             UsageError: the sampler cannot constrain the episodes of a task.
         """
         with _Collecting(self, requests, seed, path, temperature, progress, faults, constrained) as collecting:
@@ -204,6 +208,11 @@ class _Collecting:
                 self._sample()
             elif self._running:
                 self._wait_for_environments()
+            elif self._waiting and self._sampler.free <= 0:
+                raise SamplerFault(
+                    "The sampler has no room for an episode, though none of this collection is open: it holds episodes "
+                    "of others. Close those first, or give the collector a sampler of its own."
+                )
             self._take_verdicts(wait=False)
         self._take_verdicts(wait=True)
         return Collection(self._groups(), self.stats)
@@ -217,25 +226,42 @@ class _Collecting:
     ) -> None:
         """After an interruption or a failure, leave neither open episodes nor open environments behind."""
         self.stats.seconds = time.perf_counter() - self._started
+        if error is None:
+            self._note_clock()
+            self._stop_judging()
+        else:
+            self._give_up()
+
+    def _note_clock(self) -> None:
         clock = self._sampler.clock
-        self.stats.reading_seconds = clock.reading - self._clock.reading
-        self.stats.decoding_seconds = clock.sampling - self._clock.sampling
+        self.stats.prefill_seconds = clock.prefill - self._clock.prefill
+        self.stats.decode_seconds = clock.decode - self._clock.decode
+
+    def _stop_judging(self) -> None:
         if self._judging is not None:
             self._judging.close()
-        if error is not None:
-            self._give_up()
-            self._owner.close()
 
     def _give_up(self) -> None:
-        """Nobody gets what is unfinished, but it is counted."""
-        for key, (_, episode) in self._running.items():
-            episode.cancel()
-            self._sampler.close(key)
-            self._host.release(key, broken=True)
-        self._running.clear()
+        """Nobody gets what is unfinished, but it is counted.
+
+        What fails while things are closed often fails because of the first error, and must neither hide it nor keep
+        anything else open.
+        """
         unfinished = self.stats.asked - len(self._over)
         if unfinished:
             self.stats.dropped[StopReason.CANCELLED.value] += unfinished
+        try:
+            closings: list[Callable[[], None]] = [self._note_clock, self._stop_judging]
+            for key, (_, episode) in self._running.items():
+                episode.cancel()
+                closings += [partial(self._sampler.close, key), partial(self._host.release, key, broken=True)]
+            for closing in closings:
+                with suppress(Exception):
+                    closing()
+        finally:
+            self._running.clear()
+            with suppress(Exception):
+                self._owner.close()
 
     def _room(self) -> bool:
         return self._sampler.free > 0 and len(self._running) < self._owner.budgets.episodes_at_once
@@ -278,8 +304,9 @@ class _Collecting:
         self._sampling.remove(completion.key)
         self.stats.tokens_sampled += len(completion.token_ids)
         move = episode.receive(completion)
+        # Ids to read do not end the turn: it goes on after them.
+        self.stats.turns += not isinstance(move, list)
         if isinstance(move, Step):
-            self.stats.turns += 1
             self._host.ask(completion.key, move)
             self._take_answers()
         else:

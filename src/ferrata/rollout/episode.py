@@ -116,8 +116,7 @@ class Episode:
         if not completion.stopped and len(ids) == self._budgets.max_thinking_tokens:
             return self._hand_over()
         if not completion.stopped and len(self._ids) >= self._limit:
-            self._turns.append(self._take_said())
-            return self._ask_to_cut(self._limit_reason)
+            return self._cut_turn()
         return Step(turn.text)
 
     def go_on(self, answer: Answer) -> list[int] | Cut | None:
@@ -186,16 +185,21 @@ class Episode:
         closed, most = turn.token_ids[-1] == self._chat.end_id, self._budgets.max_observation_tokens
         return self._read(self._chat.following(self._observation, closed, most))
 
-    def _hand_over(self) -> Step | list[int]:
+    def _cut_turn(self) -> Cut:
+        """Note the turn under way, which no more token fits into, and ask for the cut."""
+        self._turns.append(self._take_said())
+        return self._ask_to_cut(self._limit_reason)
+
+    def _hand_over(self) -> Cut | list[int]:
         """Thinking has used its budget: unless the action has begun, it is cut by ids that are read and not trained.
 
-        When not even one more token fits, the turn is over as it is.
+        When not even one more token fits, the episode is cut in the middle of the turn.
         """
         assert self._said is not None, "a turn is under way"
         begun = "{" in self._said.text
         ids = [] if begun else self._chat.hand_over
         if len(self._ids) + len(ids) >= self._limit:
-            return Step(self._said.text)
+            return self._cut_turn()
         self._append(ids)
         if not begun:
             self._thought, self._acts_from = self._said.text + self._chat.text(ids), len(self._said.token_ids)

@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import msgspec
@@ -174,14 +174,27 @@ class LocalHost:
 
 def one_more(make_env: MakeEnvironment) -> Environment:
     """A new environment. Raises EnvironmentFault when it cannot be made."""
-    with boundary(EnvironmentFault, "making one more environment"):
+    with _failing("making one more environment"):
         return make_env()
 
 
 def close_quietly(env: Environment) -> None:
     """Close an environment; what fails while a broken one is closed tells nothing new."""
-    with suppress(Exception):
+    with suppress(Exception, SystemExit):
         env.close()
+
+
+@contextmanager
+def _failing(doing: str) -> Iterator[None]:
+    """Make any unexpected exception an EnvironmentFault that names what was being done.
+
+    So is `sys.exit()`, which would end the run, or the one thread of a worker, as if all were well.
+    """
+    try:
+        with boundary(EnvironmentFault, doing):
+            yield
+    except SystemExit as error:
+        raise EnvironmentFault(f"While {doing}: SystemExit: {error}") from error
 
 
 def perform(env: Environment, request: Request) -> Answer:
@@ -190,7 +203,7 @@ def perform(env: Environment, request: Request) -> Answer:
     doing = {Begin: "beginning", Step: "stepping", Cut: "cutting"}[type(request)]
     started, state_hash = time.perf_counter(), ""
     try:
-        with boundary(EnvironmentFault, f"{doing} an episode of '{task.env}', family '{task.family}'"):
+        with _failing(f"{doing} an episode of '{task.env}', family '{task.family}'"):
             if isinstance(request, Begin):
                 return Begun(_begin(env, request), time.perf_counter() - started)
             if isinstance(request, Cut):

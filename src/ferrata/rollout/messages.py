@@ -3,6 +3,8 @@
     to a worker      (ticket, Begin | Step | Cut | Release | Close)
     to the parent    (ticket, Begun | Stepped | CutShort | Failed | Ready | Raised), or nothing at all: a heartbeat
 
+`pack` makes the bytes of a message, or says why it cannot travel.
+
 A ticket names one playing of one episode in one worker. It is never used again, so that what a lost worker had still
 to say is told apart from everything that came after.
 """
@@ -17,7 +19,7 @@ from ferrata.rollout.hosts import Begin, Begun, Cut, CutShort, Failed, Step, Ste
 
 HEARTBEAT = b""
 MAX_BYTES = 2**26
-"""Longest message (bytes). One that is longer ends the connection."""
+"""Longest message (bytes). `pack` refuses one that is longer; it would end the connection."""
 NO_TICKET = -1
 """Of messages that are about the worker itself."""
 
@@ -54,9 +56,10 @@ class Raised(msgspec.Struct, frozen=True, tag=True):
 
     @classmethod
     def of(cls, error: BaseException) -> Raised:
-        """Our own errors as they are, any other as an EnvironmentFault that names it."""
-        if isinstance(error, FerrataError):
-            return cls(type(error).__name__, str(error))
+        """Our own errors as the nearest class of `ferrata.errors`, any other as an EnvironmentFault that names it."""
+        for kind in type(error).__mro__:
+            if issubclass(kind, FerrataError) and vars(errors).get(kind.__name__) is kind:
+                return cls(kind.__name__, str(error))
         return cls(EnvironmentFault.__name__, f"A worker process failed: {type(error).__name__}: {error}")
 
     def error(self) -> FerrataError:
@@ -69,6 +72,22 @@ class Raised(msgspec.Struct, frozen=True, tag=True):
 
 Order = Begin | Step | Cut | Release | Close
 Report = Begun | Stepped | CutShort | Failed | Ready | Raised
+
+
+def pack(ticket: int, message: Order | Report) -> bytes:
+    """The bytes of a message. Raises EnvironmentFault when it cannot travel."""
+    try:
+        packed = encode((ticket, message))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _cannot_travel(message, f"{type(error).__name__}: {error}") from error
+    if len(packed) > MAX_BYTES:
+        raise _cannot_travel(message, f"it has {len(packed)} bytes, and {MAX_BYTES} are the most")
+    return packed
+
+
+def _cannot_travel(message: Order | Report, reason: str) -> EnvironmentFault:
+    return EnvironmentFault(f"A message ({type(message).__name__}) cannot travel between processes: {reason}.")
+
 
 encode = msgspec.msgpack.Encoder().encode
 """(ticket, message) -> bytes. Raises TypeError, ValueError or OverflowError for what cannot travel."""

@@ -33,6 +33,8 @@ class Playing:
     ticket: int = -1
     past: list[Past] = field(default_factory=list)
     """The turns that were answered."""
+    returning: bool = False
+    """True while another worker plays the turns so far again: its deadline is that of all these turns."""
     losses: int = 0
     """Workers that died while they worked on the pending request."""
     failure: Failed | None = None

@@ -24,7 +24,7 @@ from queue import Queue, SimpleQueue
 
 import msgspec
 
-from ferrata.rollout.messages import HEARTBEAT, MAX_BYTES, NO_TICKET, Close, Report, Setup, decode_report, encode
+from ferrata.rollout.messages import HEARTBEAT, MAX_BYTES, NO_TICKET, Close, Report, Setup, decode_report, pack
 
 START_SECONDS = 120.0
 """How long a process may take until its first environment is made."""
@@ -117,7 +117,7 @@ class WorkerHandle:
 
     def ask_to_close(self) -> None:
         """Tell it to close its environments and end."""
-        self.send(encode((NO_TICKET, Close())))
+        self.send(pack(NO_TICKET, Close()))
 
     def kill(self) -> None:
         """End the process and all that it has started, and delete its temporary files. Doing it again does nothing."""

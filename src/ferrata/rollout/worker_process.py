@@ -41,7 +41,7 @@ from ferrata.rollout.messages import (
     Report,
     Setup,
     decode_order,
-    encode,
+    pack,
 )
 
 CLOSING_SECONDS = 2.0
@@ -92,12 +92,10 @@ class Seat:
         """Perform a request and tell what came of it; True when the episode is over by a failure."""
         try:
             answer = perform(env, request)
-        except Exception as error:
+        except BaseException as error:
+            # Whatever ends this thread must be heard of: the episode would wait for it in vain.
             self._tell(NO_TICKET, Raised.of(error))
             return True
-        except BaseException as error:
-            # `sys.exit()` in a tool would end the thread, and nobody would hear of it.
-            answer = Failed(StopReason.ENV_ERROR, f"A tool raised {type(error).__name__}: {error}")
         self._tell(ticket, answer)
         return isinstance(answer, Failed)
 
@@ -120,19 +118,21 @@ class Worker:
                 self._send(HEARTBEAT)
                 time.sleep(seconds)
 
-    def prepare(self, pickled: bytes) -> None:
-        """Make the first environment, so that what cannot be made is known at once."""
+    def prepare(self, pickled: bytes) -> bool:
+        """Make the first environment, so that what cannot be made is known at once; False when it cannot."""
         try:
             with boundary(EnvironmentFault, "loading the maker of environments in a worker process"):
                 self._make_env = pickle.loads(pickled)
         except EnvironmentFault as fault:
             self.tell(NO_TICKET, Raised.of(fault))
-            return
+            return False
         seat = self._new_seat()
         seat.settled.wait()
         self._idle.append(seat)
-        if seat.env is not None:
-            self.tell(NO_TICKET, Ready())
+        if seat.env is None:
+            return False
+        self.tell(NO_TICKET, Ready())
+        return True
 
     def serve(self) -> None:
         """Hand orders to their seats; returns when the parent says so, or is gone."""
@@ -163,10 +163,10 @@ class Worker:
     def tell(self, ticket: int, report: Report) -> None:
         """Send a report. What cannot travel is told as a failure; a parent that is gone needs none."""
         try:
-            message = encode((ticket, report))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            text = f"What the environment answered cannot travel between processes: {type(error).__name__}: {error}"
-            message = encode((ticket, Failed(StopReason.ENV_ERROR, text)))
+            message = pack(ticket, report)
+        except EnvironmentFault as fault:
+            told = Raised.of(fault) if ticket == NO_TICKET else Failed(StopReason.ENV_ERROR, str(fault))
+            message = pack(ticket, told)
         with suppress(OSError):
             self._send(message)
 
@@ -209,6 +209,6 @@ def main(descriptor: int) -> None:
 def _serve(connection: Connection, setup: Setup) -> None:
     worker = Worker(connection)
     threading.Thread(target=worker.beat, args=(setup.heartbeat_seconds,), daemon=True).start()
-    worker.prepare(connection.recv_bytes(MAX_BYTES))
-    worker.serve()
+    if worker.prepare(connection.recv_bytes(MAX_BYTES)):
+        worker.serve()
     worker.close()

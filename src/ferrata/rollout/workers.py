@@ -18,10 +18,13 @@ fails when workers go on dying of it.
 
 from __future__ import annotations
 
+import io
 import pickle
 import time
 from itertools import count
 from queue import Empty, Queue
+from types import FunctionType
+from typing import Any
 
 from ferrata.envs.base import Environment
 from ferrata.errors import EnvironmentFault, UsageError, boundary
@@ -39,7 +42,7 @@ from ferrata.rollout.hosts import (
     close_quietly,
     one_more,
 )
-from ferrata.rollout.messages import Raised, Ready, Release, Report, encode
+from ferrata.rollout.messages import MAX_BYTES, Raised, Ready, Release, Report, pack
 from ferrata.rollout.playing import Playing, Trials
 from ferrata.rollout.worker_handle import START_SECONDS, Patience, WorkerHandle
 
@@ -103,11 +106,12 @@ class WorkerHost:
             return
         playing = self._episodes[key]
         playing.pending = request
-        playing.patience.renew(self._step_seconds)
+        if not playing.returning:
+            playing.patience.renew(self._step_seconds)
         if playing.failure is not None:
             self._fail(playing, playing.failure)
         elif playing.worker is not None:
-            playing.worker.send(encode((playing.ticket, request)))
+            self._post(playing, request)
 
     def take(self, seconds: float) -> list[tuple[int, Answer]]:
         """The answers that are there; without any, wait for the first one, but no longer than this.
@@ -134,7 +138,7 @@ class WorkerHost:
             return
         self._trials.end(playing)
         if playing.worker is not None:
-            playing.worker.send(encode((playing.ticket, Release(broken))))
+            playing.worker.send(pack(playing.ticket, Release(broken)))
             self._leave(playing)
 
     def close(self) -> None:
@@ -175,12 +179,24 @@ class WorkerHost:
         playing.worker, playing.ticket = worker, next(self._tickets)
         self._by_ticket[playing.ticket] = playing
         worker.episodes += 1
-        begin, past = playing.begin, list(playing.past)
-        worker.send(encode((playing.ticket, Begin(begin.task, begin.seed, begin.faults, past))))
+        begin, past, pending = playing.begin, list(playing.past), playing.pending
+        playing.returning = not isinstance(pending, Begin)
         # The turns that are played again take their time as well.
         playing.patience.renew(self._step_seconds * (1 + len(past)) + START_SECONDS * (not worker.ready))
-        if playing.pending is not None and not isinstance(playing.pending, Begin):
-            worker.send(encode((playing.ticket, playing.pending)))
+        if not self._post(playing, Begin(begin.task, begin.seed, begin.faults, past)):
+            self._leave(playing)
+        elif pending is not None and playing.returning:
+            self._post(playing, pending)
+
+    def _post(self, playing: Playing, request: Request) -> bool:
+        """Send a request to the worker of its episode; False when it cannot travel, which ends the episode."""
+        assert playing.worker is not None, "the episode is in no worker"
+        try:
+            playing.worker.send(pack(playing.ticket, request))
+        except EnvironmentFault as fault:
+            self._fail(playing, Failed(StopReason.ENV_ERROR, str(fault)))
+            return False
+        return True
 
     def _all_workers(self) -> list[WorkerHandle]:
         """The workers, those that are missing started."""
@@ -226,8 +242,9 @@ class WorkerHost:
         if isinstance(answer, Failed):
             self._fail(playing, answer)
             return
-        if isinstance(answer, Begun) and not isinstance(playing.pending, Begin):
+        if isinstance(answer, Begun) and playing.returning:
             # The episode was brought back: its caller has read this beginning before.
+            playing.returning = False
             playing.patience.renew(self._step_seconds)
             return
         if isinstance(answer, Stepped) and isinstance(playing.pending, Step):
@@ -314,11 +331,25 @@ def _loss(playing: Playing, worker: WorkerHandle, blame: str) -> str:
     )
 
 
+class _Pickler(pickle.Pickler):
+    """Refuses what stands in the script that is run: it can be pickled, but no worker process could find it."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Called for every function and class. Raises PicklingError for those of the script."""
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            raise pickle.PicklingError(f"{value.__qualname__} stands in the script that is run, not in a module")
+        return NotImplemented
+
+
 def _pickled(make_env: MakeEnvironment) -> bytes:
+    buffer = io.BytesIO()
     try:
-        return pickle.dumps(make_env)
+        _Pickler(buffer).dump(make_env)
+        if buffer.tell() > MAX_BYTES:
+            raise pickle.PicklingError(f"it has {buffer.tell()} bytes, and {MAX_BYTES} are the most")
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise UsageError(
             f"With rollout.workers, what makes the environments must be picklable, and {make_env!r} is not: {error}. "
             "Use ferrata.rollout.worlds.EnvironmentSpec, or functools.partial of a function or class of a module."
         ) from error
+    return buffer.getvalue()

@@ -22,50 +22,48 @@ KEY = "action"
 
 
 class ObjectScanner:
-    """Reads text piece by piece and notices the end of a JSON object.
+    """Reads text piece by piece and notices the end of the JSON object that names an action.
 
-    Braces inside strings do not count, nor do objects that are not JSON or lack the key: thinking may contain them.
+    What stands before it may hold braces and quotes of any kind, and objects without the key. An object inside another
+    one is part of it: an argument that is called like the key ends nothing.
     """
 
     def __init__(self, key: str = KEY) -> None:
         self._key = key
-        self._object: list[str] = []
-        self._depth = 0
-        self._quoted = self._escaped = False
+        self._text = ""
+        self._starts: list[int] = []
+        """Where objects may begin that are not closed yet, ascending."""
 
     def read(self, piece: str) -> bool:
         """True when an object with the key is closed within this piece; what stands behind it is not read."""
         return any(self._closes(character) for character in piece)
 
     def _closes(self, character: str) -> bool:
-        if not self._depth and character != "{":
-            return False
-        self._object.append(character)
-        if self._quoted:
-            self._read_quoted(character)
-        elif character == '"':
-            self._quoted = True
-        elif character in "{}":
-            self._depth += 1 if character == "{" else -1
-        return not self._depth and self._named()
+        if character == "{":
+            self._starts.append(len(self._text))
+        self._text += character
+        return character == "}" and self._ended()
 
-    def _read_quoted(self, character: str) -> None:
-        """One character of a string."""
-        if self._escaped:
-            self._escaped = False
-        elif character == "\\":
-            self._escaped = True
-        elif character == '"':
-            self._quoted = False
+    def _ended(self) -> bool:
+        """True when the outermost object that this brace closes is JSON and has the key."""
+        while self._starts:
+            try:
+                value = json.loads(self._text[self._starts[0] :])
+            except (ValueError, RecursionError) as error:
+                if _goes_on(error, len(self._text) - self._starts[0]):
+                    return False
+                del self._starts[0]
+            else:
+                self._starts.clear()
+                return self._key in value
+        return False
 
-    def _named(self) -> bool:
-        """True when the object that was closed just now is JSON and has the key."""
-        text, self._object = "".join(self._object), []
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return False
-        return self._key in value
+
+def _goes_on(error: Exception, length: int) -> bool:
+    """True when a text is no JSON only because it has not come to its end yet."""
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    return error.pos >= length or error.msg.startswith("Unterminated string")
 
 
 class TextOf:

@@ -28,6 +28,10 @@ from ferrata.sampling.ragged import Packing, SlotCache, attend
 JOINED_BYTES = 2**26
 """Most memory that the copies of joined parameters may take (bytes); a larger model does without them."""
 
+FEW_ROWS, MANY_WEIGHTS = 64, 2**18
+"""A product of few rows with a large matrix is quicker with the matrix in front: a step of SmolLM2-135M with 32 rows
+then needs about four fifths of the time (two cores with AVX2). Small matrices gain nothing."""
+
 _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 """Classes of transformers whose layers are: norm, attention with rotary positions, norm, gated feed-forward."""
 
@@ -64,6 +68,8 @@ class _Matrix:
         return cls(module.weight, module.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.bias is None and x.device.type == "cpu" and len(x) <= FEW_ROWS and self.weight.numel() >= MANY_WEIGHTS:
+            return torch.mm(self.weight, x.t()).t().contiguous()
         return linear(x, self.weight, self.bias)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ferrata.errors import PolicyError
+from ferrata.errors import PolicyError, SamplerFault
 from ferrata.models.policy import Policy
 from ferrata.sampling.closing import Closings
 from ferrata.sampling.constraining import Constraints
@@ -108,6 +108,8 @@ class LocalSampler:
         self._closings = Closings(policy.tokenizer) if stop == "json" else None
         self._constraints = Constraints(policy, stop)
         self._stops = np.array(sorted(policy.chat.stop_ids), dtype=np.int64)
+        self._sound = True
+        """The published weights are those that sample."""
 
     @property
     def free(self) -> int:
@@ -118,12 +120,15 @@ class LocalSampler:
         """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy; `only` constrains what it says.
 
         Raises:
+            SamplerFault: the last `publish` failed.
             UsageError: llguidance is not installed.
             PolicyError: the policy's tokenizer does not say which bytes its tokens stand for.
             TaskError: a tool's schema says something that cannot be held to.
         """
         assert self.free > 0, "no slot is free"
         assert key not in self._slot_of, f"episode {key} is open already"
+        if not self._sound:
+            raise SamplerFault("This sampler does not hold the published weights: nothing may be sampled with it.")
         if only is not None:
             self._constraints.open(key, only)
         if not self._keys and isinstance(self.forward, Decoder):
@@ -199,10 +204,11 @@ class LocalSampler:
             SamplerFault: the new weights did not reach the model that samples.
         """
         assert not self._keys, "publish() while episodes are open"
+        self._sound = False
         self.weights.refresh()
         self._state.forget()
         self.forward = fast_pass(self.model, self._cache)
-        self.version = version
+        self._sound, self.version = True, version
 
     def shutdown(self) -> None:
         """There is nothing to release: all that it holds goes when it goes."""
@@ -331,7 +337,7 @@ class LocalSampler:
     def _count_seconds(self, step: _Step, seconds: float) -> None:
         """Divide the time of a step between reading and sampling, by their share of its packed tokens."""
         sampling = seconds * step.packing.sampling / len(step.tokens)
-        self.clock = SamplerClock(self.clock.reading + seconds - sampling, self.clock.sampling + sampling)
+        self.clock = SamplerClock(self.clock.prefill + seconds - sampling, self.clock.decode + sampling)
 
     def _completion(self, slot: int, stopped: bool) -> Completion:
         count = int(self._state.count[slot])

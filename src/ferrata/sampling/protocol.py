@@ -46,9 +46,9 @@ class Completion(msgspec.Struct, frozen=True):
 class SamplerClock(msgspec.Struct, frozen=True):
     """Where a sampler's time went since it was made (seconds); whoever reads it twice knows what lay between."""
 
-    reading: float = 0.0
+    prefill: float = 0.0
     """Computing what episodes were handed to read (prefill)."""
-    sampling: float = 0.0
+    decode: float = 0.0
     """Computing and drawing the tokens of turns (decode)."""
 
 

@@ -37,8 +37,8 @@ def measure_work(stats: CollectionStats) -> dict[str, float]:
     """Where the time of a collection went (seconds), how fast it sampled (tokens a second), what was dropped."""
     return {
         "time/sampling": stats.sampling_seconds,
-        "time/prefill": stats.reading_seconds,
-        "time/decode": stats.decoding_seconds,
+        "time/prefill": stats.prefill_seconds,
+        "time/decode": stats.decode_seconds,
         "time/environment": stats.environment_seconds,
         "time/idle": stats.idle_seconds,
         "time/collection": stats.seconds,

@@ -68,7 +68,8 @@ class VllmSampler:
         stop: what ends a turn before its budget does, as in `LocalSampler`.
         dtype: what the engine computes in, float32 or bfloat16.
         eager: False compiles the model at the start (a minute), for longer runs.
-        turn_seconds: the longest that a turn may take before the engine counts as stuck.
+        turn_seconds: the longest that a turn may take. Looked at after every step of the engine: a step that itself
+            never returns is not noticed here.
 
     Raises:
         PolicyError: vLLM is not installed, or cannot run this model, or the policy's tokenizer cannot say where a JSON
@@ -254,7 +255,7 @@ class VllmSampler:
         """Split a step's time by its tokens: those handed over since the last step, and one for each other turn."""
         share = self._unread / (self._unread + len(self._waiting))
         self._unread = 0
-        self.clock = SamplerClock(self.clock.reading + share * seconds, self.clock.sampling + (1.0 - share) * seconds)
+        self.clock = SamplerClock(self.clock.prefill + share * seconds, self.clock.decode + (1.0 - share) * seconds)
 
     def _check_patience(self) -> None:
         late = [
