@@ -16,6 +16,7 @@ import torch
 
 from ferrata.algorithms.advantages import GroupSpread, classify_group
 from ferrata.algorithms.table import advantage
+from ferrata.errors import UsageError
 from ferrata.learning.batch import Example
 from ferrata.recipe import RlSection
 from ferrata.records import Group, Trajectory
@@ -34,7 +35,11 @@ def prepare_grpo(groups: list[Group], section: RlSection) -> tuple[list[Example]
     Returns:
         The examples of the groups whose rewards differ, and counts of everything: `rl/trajectories`,
         `rl/trajectories_trained`, `groups/*`, `dropped/*`.
+
+    Raises:
+        UsageError: a trajectory was sampled under a constraint.
     """
+    _refuse_constrained(groups)
     examples: list[Example] = []
     dropped: Counter[str] = Counter()
     kinds: Counter[GroupSpread] = Counter()
@@ -49,6 +54,17 @@ def prepare_grpo(groups: list[Group], section: RlSection) -> tuple[list[Example]
         else:
             dropped["no_spread"] += len(usable)
     return examples, _metrics(groups, examples, dropped, kinds)
+
+
+def _refuse_constrained(groups: list[Group]) -> None:
+    """Never leave them out silently: whoever constrains what is trained has misunderstood something."""
+    count = sum(trajectory.constrained for group in groups for trajectory in group.trajectories)
+    if count:
+        raise UsageError(
+            f"{count} trajectories were sampled under a constraint and cannot be trained: their log-probabilities are "
+            "those of what the constraint admitted, not the policy's, so the gradient would be biased. Collect for "
+            "training without it; constrained decoding is for evaluation and serving."
+        )
 
 
 def untrained_reason(trajectory: Trajectory) -> str | None:
