@@ -461,6 +461,7 @@ def test_what_a_lost_worker_had_started_goes_with_it(collector: Any, tasks: list
 
     def decide(seed: int, turn: int) -> list[int]:
         if turn == 1 and not started:
+            wait_until(lambda: bool(sleepers() - before))
             started.update(sleepers() - before)
             os.kill(host_of(under_test).pids[0], signal.SIGKILL)
         return saying("leave" if turn == 3 else "draw") if turn else saying("fail", how="child")
@@ -739,7 +740,7 @@ def test_however_the_run_ends_no_process_and_no_file_is_left(tmp_path: Path, num
             workers = [int(pid) for pid in pids]
             assert len(sleepers() - before) == 8
             os.kill(run.pid, number)
-            _, errors = run.communicate(timeout=30)
+            _, errors = run.communicate(timeout=90)
         finally:
             run.kill()
     assert run.returncode == -number
