@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ferrata.errors import PolicyError
 from ferrata.models.policy import Policy
@@ -104,4 +104,4 @@ def test_a_turn_ends_with_its_action(tiny_policy: Policy, monkeypatch: pytest.Mo
 
 def test_a_tokenizer_that_cannot_decode_by_token_is_refused() -> None:
     with pytest.raises(PolicyError, match=r"rollout\.stop = 'json'"):
-        Closings(object())  # type: ignore[arg-type]
+        Closings(cast("PreTrainedTokenizerBase", object()))

@@ -44,8 +44,8 @@ class _Norm:
     epsilon: float
 
     @classmethod
-    def of(cls, module: Module) -> _Norm:
-        return cls(module.weight, module.variance_epsilon)  # type: ignore[arg-type]
+    def of(cls, module: Any) -> _Norm:
+        return cls(module.weight, module.variance_epsilon)
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.dtype == torch.float32:
