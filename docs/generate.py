@@ -20,6 +20,7 @@ from typing import Any
 import typer.main
 
 from ferrata.cli.main import app
+from ferrata.envs import Environment
 from ferrata.envs.office import OfficeEnvironment
 from ferrata.envs.office.demonstrations import LONG_RATES, RATES
 from ferrata.envs.office.families import NEEDS, SPARE_TURNS, TIERS, TOOL_SETS
@@ -105,7 +106,8 @@ def commands_page() -> str:
         GENERATED.format(source="`src/ferrata/cli/main.py`"),
         "# Commands",
         paragraph(
-            f"{group.help} `ferrata COMMAND --help` prints the same in the terminal. How commands end, and with which "
+            f"{group.help} `ferrata COMMAND --help` prints the same in the terminal, and `ferrata "
+            "--version` the version. How commands end, and with which "
             "exit code, stands in [runs](runs.md#exit-codes)."
         ),
     ]
@@ -299,11 +301,16 @@ def _rate(rates: dict[str, float], flaw: str) -> str:
 def office_episode(family: str, tier: int) -> str:
     """One flawless episode as the model sees it."""
     task = example(OfficeEnvironment, family, tier)
-    env = OfficeEnvironment()
-    lines = [f"task    {env.reset(task).text}"]
-    for _, text in solution(task):
-        lines += ["", f"agent   {text}"]
-        lines += [f"office  {line}" for line in env.step(text).observation.text.splitlines()]
+    return episode(OfficeEnvironment(), task, [text for _, text in solution(task)], "office")
+
+
+def episode(env: Environment, task: Task, texts: Iterable[str], speaker: str) -> str:
+    """What is read and said while the texts are played; `speaker` is what the world is called."""
+    width = max(len("agent"), len(speaker)) + 2
+    lines = [f"{'task':{width}}{env.reset(task).text}"]
+    for text in texts:
+        lines += ["", f"{'agent':{width}}{text}"]
+        lines += [f"{speaker:{width}}{line}" for line in env.step(text).observation.text.splitlines()]
     env.close()
     return "```text\n" + "\n".join(lines) + "\n```"
 
@@ -359,12 +366,7 @@ def support_personas() -> str:
 def support_episode() -> str:
     """One flawless episode as the model sees it."""
     task, env = example(SupportEnvironment, "refused_then_done", 2), SupportEnvironment()
-    lines = [f"task   {env.reset(task).text}"]
-    for text in env.scripts(task)[0].texts:
-        lines += ["", f"agent  {text}"]
-        lines += [f"shop   {line}" for line in env.step(text).observation.text.splitlines()]
-    env.close()
-    return "```text\n" + "\n".join(lines) + "\n```"
+    return episode(env, task, env.scripts(task)[0].texts, "shop")
 
 
 SUPPORT: dict[str, Callable[[], str]] = {

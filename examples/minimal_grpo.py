@@ -188,7 +188,7 @@ def step(optimizer: Optimizers, policy: Policy, loss: Tensor, max_norm: float) -
 
 def make_collector(recipe: Recipe, policy: Policy) -> Collector:
     """What plays many episodes at once."""
-    sampler = LocalSampler(policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens)
+    sampler = LocalSampler(policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens, recipe.rollout.stop)
     return Collector(sampler, lambda: new_env(recipe), policy.chat, recipe.rollout)
 
 

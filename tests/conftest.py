@@ -16,7 +16,7 @@ from ferrata.errors import JudgeFault
 from ferrata.models.chat import token_chat
 from ferrata.models.policy import Policy
 from ferrata.models.tokenizer import CHAT, build_tokenizer
-from ferrata.sampling.protocol import Completion
+from ferrata.sampling.protocol import ActionsOnly, Completion, SamplerClock
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -60,6 +60,7 @@ class Script:
 
     def __init__(self, say: Callable[[int, int], Sequence[int]], slots: int = 4, max_length: int = 4096) -> None:
         self.say, self.slots, self.max_length, self.version = say, slots, max_length, 3
+        self.clock = SamplerClock()
         self.read: dict[int, list[list[int]]] = {}
         self.sampled: dict[int, list[list[int]]] = {}
         self.opened: list[tuple[int, float]] = []
@@ -70,7 +71,7 @@ class Script:
     def free(self) -> int:
         return self.slots - len(self.live)
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
+    def open(self, key: int, seed: int, temperature: float, only: ActionsOnly | None = None) -> None:
         assert self.free > 0
         self.opened.append((seed, temperature))
         self.live[key] = 0
@@ -96,6 +97,9 @@ class Script:
     def publish(self, version: int) -> None:
         assert not self.live
         self.version = version
+
+    def shutdown(self) -> None:
+        assert not self.live
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ FerrataError                 base of everything that we raise on purpose
 ├── EnvironmentFault         the environment failed: never trained as the agent's failure
 ├── JudgeFault               the judge failed: the episode is unscored
 ├── RolloutFault             too many rollouts failed: stop the run loudly
+├── SamplerFault             a sampler failed, or does not hold the weights it was sent
 ├── CheckpointError          a checkpoint could not be written or is torn
 ├── AuditError               an action could not be logged, or a log was tampered with
 └── Interrupted              the person asked to stop; everything up to here is saved
@@ -69,6 +70,10 @@ class JudgeFault(FerrataError):
 
 class RolloutFault(FerrataError):
     """So many rollouts failed that going on would train on nothing."""
+
+
+class SamplerFault(FerrataError):
+    """An engine that samples failed, stalled, or does not compute with the weights that it was sent."""
 
 
 class CheckpointError(FerrataError):

@@ -77,6 +77,14 @@ class PolicySection(Section):
     """'base' (ships with the package), 'smollm2-135m', or a local folder of a transformers model."""
     threads: Annotated[int, Field(ge=0)] = 0
     """CPU threads for tensor work; 0 means all cores."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What sampling computes in. Learning is in single precision either way; 'bfloat16' samples with a rounded copy."""
+    lora_rank: Annotated[int, Field(ge=0)] = 0
+    """Rank of the adapters that are trained beside frozen weights (LoRA); 0 trains the weights themselves."""
+    lora_alpha: Annotated[float, Field(gt=0.0)] = 16.0
+    """What adapters add is scaled by lora_alpha / lora_rank."""
+    lora_targets: tuple[str, ...] = ()
+    """Last names of the linear layers that get adapters, such as 'q_proj'; empty means all but the output layer."""
 
 
 class RewardPhase(Section):
@@ -212,18 +220,47 @@ class JudgeSection(Section):
 class RolloutSection(Section):
     """Budgets of one episode, and how many run at once. Turns and tokens are different budgets."""
 
+    sampler: Literal["local", "vllm"] = "local"
+    """What samples: Ferrata's own sampler, or vLLM in this process where it is installed (docs/vllm.md)."""
     episodes_at_once: Positive = 128
     """Episodes in the running batch."""
     max_turns: Positive = 30
     """Turns per episode; each task's own cap applies as well."""
     max_tokens_per_turn: Positive = 64
     """Sampled tokens in one turn."""
+    max_thinking_tokens: Annotated[int, Field(ge=0)] = 0
+    """Sampled tokens of a turn before its action has to begin; then the agent is handed over to its action, for which
+    the rest of `max_tokens_per_turn` is left. 0 means no budget of its own."""
     max_tokens: Positive = 512
     """Tokens of a whole trajectory, read and written."""
+    max_observation_tokens: Annotated[int, Field(ge=0)] = 0
+    """Tokens of one observation, the note included that says how many it had; 0 means no limit beyond `max_tokens`. An
+    observation that is too long is at least this note."""
+    stop: Literal["turn", "json"] = "turn"
+    """What ends a turn before its budget: 'turn', the end-of-turn token; 'json', that token or the end of the JSON
+    object that names an action, whichever comes first."""
     temperature: Annotated[float, Field(gt=0.0)] = 1.0
     """Sampling temperature in training; evaluation is greedy."""
     max_fault_share: Share = 0.2
     """Largest share of episodes of one collection that may fail through no fault of the agent."""
+    max_misfit_share: Share = 0.5
+    """Largest share of scripted demonstrations that may not fit into these budgets; above it a run is refused."""
+    workers: Annotated[int, Field(ge=0, le=256)] = 0
+    """Processes that run the environments; 0 runs them in the training process, which is best for those that answer
+    within a few milliseconds."""
+    step_seconds: Annotated[float, Field(gt=0.0)] = 60.0
+    """Longest time for one step, or for the beginning of an episode (seconds). A worker cuts what takes longer, and
+    the episode counts as a timeout. Without workers a step that hangs cannot be cut, and a slow one is only counted."""
+
+    @model_validator(mode="after")
+    def _action_fits(self) -> Self:
+        """What thinking may use must leave room for the action (SPEC ENV-14)."""
+        if self.max_thinking_tokens >= self.max_tokens_per_turn:
+            raise ValueError(
+                f"rollout.max_thinking_tokens = {self.max_thinking_tokens} leaves no room for an action in "
+                f"rollout.max_tokens_per_turn = {self.max_tokens_per_turn}."
+            )
+        return self
 
 
 class SftSection(Section):
@@ -395,6 +432,9 @@ class EvaluationSection(Section):
     """Tasks of the evaluation during training."""
     every: Positive = 10
     """RL updates between small evaluations."""
+    constrained: bool = False
+    """Greedy evaluations admit only well-formed actions (docs/sampling.md); needs llguidance. What is collected for
+    training, and the sampled evaluation that its gate goes by, never are constrained."""
     seed: int = 7
     """Seed of the evaluation tasks; independent of the run's seed."""
 

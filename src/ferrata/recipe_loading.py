@@ -45,6 +45,9 @@ _EXPECTED = {
 }
 """What to write instead, by pydantic's name for the fault."""
 
+_BENDING = ("top_p", "top_k", "min_p", "typical_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+"""Settings of other samplers that Ferrata does without: they change which distribution the tokens are drawn from."""
+
 
 def shipped_recipes() -> list[str]:
     """Names of the recipes that ship with the package."""
@@ -174,6 +177,13 @@ def _refuse_unknown(key: str) -> None:
     known = known_keys()
     if key in known:
         return
+    setting = key.rpartition(".")[2]
+    if setting in _BENDING:
+        raise RecipeError(
+            f"'{key}' is refused on purpose: under {setting} tokens are drawn from another distribution than the one "
+            "that is trained, so that their stored log-probabilities would not be the policy's. Set "
+            "rollout.temperature instead."
+        )
     sections = sorted({name.rpartition(".")[0] for name in known if "." in name})
     if key in sections:
         example = next(name for name in known if name.startswith(f"{key}."))

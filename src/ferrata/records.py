@@ -186,7 +186,10 @@ class Turn(msgspec.Struct, frozen=True):
     observation: str
     """What the model read before it acted."""
     text: str
-    """`decode(token_ids)`: the model's raw text, end-of-turn token left out."""
+    """`decode(token_ids)`: the model's raw text, end-of-turn token left out.
+
+    Where thinking was cut, what the model read to go on with its action stands in between.
+    """
     token_ids: list[int]
     """The K sampled ids, the end-of-turn token included when it was sampled."""
     logprobs: list[float]
@@ -235,6 +238,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     """0.0 means greedy."""
     reward_version: str = ""
     """Content hash of the weights that scored it, and '+' with the judge's where a model judged; empty: unknown."""
+    constrained: bool = False
+    """True when only well-formed actions could be sampled: `logprobs` are then not the policy's. Never trained."""
 
     @property
     def components(self) -> dict[str, float]:

@@ -30,7 +30,8 @@ def test_smollm2_rolls_out_and_takes_a_training_step() -> None:
     before = policy.model.get_output_embeddings().weight.detach().clone()
     learner = Learner(policy.model, RlSection(learning_rate=1e-5, kl=0.0, minibatches=1))
     examples = [
-        Example.of(trajectory, [advantage] * len(trajectory.turns)) for trajectory, advantage in zip(group.trajectories, (1, -1), strict=True)
+        Example.of(trajectory, [advantage] * len(trajectory.turns))
+        for trajectory, advantage in zip(group.trajectories, (1, -1), strict=True)
     ]
     metrics = learner.update(examples, stream(0, "shuffle"))
     assert metrics["rl/steps"] == 1

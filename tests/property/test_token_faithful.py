@@ -48,6 +48,39 @@ def test_the_trained_ids_are_the_sampled_ids(
         assert [logprob for logprob in trajectory.logprobs if logprob] == taken
 
 
+@given(
+    episodes=st.lists(turns, min_size=1, max_size=3),
+    thinking=st.integers(0, 20),
+    observation=st.integers(0, 40),
+    total=st.integers(60, 200),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_budget_changes_what_is_trained(
+    episodes: list[list[list[int]]],
+    thinking: int,
+    observation: int,
+    total: int,
+    tiny_policy: Policy,
+    errand: type[Environment],
+    script: Any,
+) -> None:
+    """Thinking that is cut in the middle of a turn, observations that are cut, and an episode that ends anywhere."""
+    sampler = script(lambda key, part: episodes[key][part % len(episodes[key])], slots=2)
+    section = RolloutSection(
+        max_tokens=total, max_tokens_per_turn=30, max_thinking_tokens=thinking, max_observation_tokens=observation
+    )
+    collector = Collector(sampler, lambda: errand(score=RewardSpec(RewardSection())), tiny_policy.chat, section)
+    task = errand().tasks("train", 1)[0]
+    [group] = collector.collect([(task, len(episodes))], 0).groups
+    for key, trajectory in enumerate(group.trajectories):
+        said = [token for part in sampler.sampled[key] for token in part]
+        assert sampled(trajectory) == said
+        assert [token for turn in trajectory.turns for token in turn.token_ids] == said
+        assert interleave(sampler.read[key], sampler.sampled[key]) == trajectory.token_ids
+        assert len(trajectory.token_ids) == len(trajectory.loss_mask) == len(trajectory.logprobs) <= total
+        assert all(len(turn.logprobs) == len(turn.token_ids) <= 30 for turn in trajectory.turns)
+
+
 def interleave(read: list[list[int]], said: list[list[int]]) -> list[int]:
     assert len(read) == len(said)
     return [token for heard, answer in zip(read, said, strict=True) for token in (*heard, *answer)]

@@ -6,7 +6,7 @@ import pytest
 
 from ferrata.envs.actions import MAX_CHARACTERS, Fault, Malformed, parse
 from ferrata.envs.scripts import call
-from ferrata.envs.tools import Effect, tool, tools_of
+from ferrata.envs.tools import Effect, Tool, tool, tools_of
 from ferrata.records import Action
 
 
@@ -94,3 +94,12 @@ def test_schemas_come_from_type_hints() -> None:
     }
     assert TOOLS["burn"].input_schema["properties"]["confirm"] == {"type": "boolean"}
     assert TOOLS["burn"].output_schema == {"type": "string"}
+
+
+def test_a_schema_may_name_several_types() -> None:
+    schema = {"type": "object", "properties": {"note": {"type": ["string", "null"]}}, "required": ["note"]}
+    tools = {"jot": Tool("jot", "Note it.", Effect.READ, schema, {})}
+    assert parse(call("jot", note=None), tools) == Action("jot", {"note": None})
+    refused = parse(call("jot", note=3), tools)
+    assert isinstance(refused, Malformed)
+    assert refused.fault is Fault.BAD_ARGUMENTS

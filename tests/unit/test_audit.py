@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Container
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ferrata.cli.main import app
-from ferrata.envs import Environment, Refused, Task, ToolError, call, tool
+from ferrata.envs import Environment, Refused, Task, ToolError, audit, audit_chain, call, tool
 from ferrata.envs.audit import MAX_ACTION_CHARACTERS, SEAL, AuditLog, digest, outcome_of, verify
 from ferrata.errors import AuditError, UsageError
 from ferrata.recipe import Recipe
@@ -357,3 +358,26 @@ def test_outcomes_name_the_gravest_event() -> None:
         outcome_of([Event(EventKind.INVALID, "refused"), Event(EventKind.FORBIDDEN, "sql:drop")])
         == "forbidden:sql:drop"
     )
+
+
+def test_a_run_that_ends_while_its_log_is_checked_was_not_tampered_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was recorded is read before the files are: a file that grows and is closed meanwhile is not cut."""
+    log = AuditLog(tmp_path)
+    log.write("episode", 1, "said", "ok")
+    walk = audit.walk
+
+    def slow(path: Path, wanted: Container[int] = ()) -> audit_chain.Walk:
+        found = walk(path, wanted)
+        if path == log.path:
+            log.write("episode", 2, "said", "ok")
+            log.close()
+        return found
+
+    monkeypatch.setattr(audit, "walk", slow)
+    report = verify(tmp_path)
+    assert report.ok, report.sentence
+    assert (report.lines, report.unfinished) == (1, 1)
+    monkeypatch.undo()
+    assert (verify(tmp_path).lines, verify(tmp_path).unfinished) == (2, 0)

@@ -688,7 +688,7 @@ BEHAVIOUR: list[tuple[str, Callable[[], type[Environment]], str, str]] = [
     ("determinism", state_hash_leaves_out, "two states with the same hash answered differently.", "world_state()"),
     ("determinism", class_keeps_count, "Episodes change Door2.SEEN", "Set it in begin()"),
     ("subgoals", pays_twice, "Door2 pays for subgoal 'read' a second time.", "Report subgoals by self.reach(...)"),
-    ("snapshots", world_cannot_be_saved, "keeps a set in 'seen'", "write save_world() and load_world()"),
+    ("snapshots", world_cannot_be_saved, "keeps a set in 'seen'", "Write save_world() and load_world()"),
     ("snapshots", save_world_forgets, "Family 'open', turn 1: ", "Let save_world() return everything"),
     ("snapshots", fork_shares, "a fork that was played on changed the original.", "Let save_world()"),
     ("turn budget", ends_when_idle, "must be cut there, but the episode ended by itself at turn 4.", "idleness"),
@@ -731,5 +731,116 @@ def test_what_raised_is_told_with_action_and_line() -> None:
 def test_checks_that_need_a_broken_one_are_not_made() -> None:
     report = check_environment(begin_raises()(), 4, fuzzed=0)
     skipped = {check.name: check.detail for check in report.checks if check.ok is None}
-    assert set(skipped.values()) == {"needs 'scripts'"}
-    assert [check.name for check in report.checks if check.ok] == ["definition", "tasks", "splits", "dominance"]
+    assert set(skipped.values()) == {"needs 'scripts'", "no reward spec was given"}
+    assert [check.name for check in report.checks if check.ok] == ["definition", "tasks", "splits"]
+
+
+# No mistakes --------------------------------------------------------------------------------------------------------
+
+
+class Calling(Door):
+    """Its tools call one another, by position and by name."""
+
+    @tool("Try two keys.", effect=Effect.IRREVERSIBLE)
+    def try_keys(self, first: int, second: int) -> str:
+        try:
+            return self.turn_key(first)
+        except ToolError:
+            return self.turn_key(key=second)
+
+    def scripts(self, task: Task) -> list[Script]:
+        key = task.world["key"]
+        right = (call("look"), call("try_keys", first=key + 1, second=key, confirm=True))
+        return [
+            Script("tries both", right, True),
+            Script("tries wrongly", (call("try_keys", first=key + 1, second=key + 3, confirm=True),), False),
+        ]
+
+
+def test_tools_may_call_tools_by_position() -> None:
+    report = check_environment(Calling(score=SPEC), 3, SPEC.check_dominance, fuzzed=50)
+    assert report.ok, report.broken
+
+
+class ForgetsOnce(Door):
+    """Six turns, and only the snapshot of `forgets` lacks what was counted."""
+
+    forgets = 0
+
+    @tool("Wait.")
+    def wait(self, number: int) -> str:
+        self.tries += 1
+        return f"waited {self.tries} times"
+
+    def scripts(self, task: Task) -> list[Script]:
+        key = task.world["key"]
+        waiting = tuple(call("wait", number=number) for number in range(4))
+        right = (*waiting, call("look"), call("turn_key", key=key, confirm=True))
+        return [Script("waits and turns", right, True), Script("guesses", (call("finish_wrong"),), False)]
+
+    @tool("Give up.")
+    def finish_wrong(self) -> str:
+        self.finish(success=False)
+        return "gone"
+
+    def save_world(self) -> Any:
+        return {"tries": 0 if self.turn == type(self).forgets else self.tries}
+
+    def load_world(self, state: Any) -> None:
+        self.tries = state["tries"]
+
+    def world_state(self) -> Any:
+        return self.turn
+
+
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_a_snapshot_is_taken_at_every_turn_of_a_solution(turn: int) -> None:
+    kind = type("ForgetsOnce", (ForgetsOnce,), {"forgets": turn})
+    [fault] = check_environment(kind(score=SPEC), 2, SPEC.check_dominance, fuzzed=20).broken
+    assert fault.name == "snapshots"
+    assert f"turn {turn}: the episode went on differently" in fault.detail
+
+
+# What cannot be saved -------------------------------------------------------------------------------------------
+
+
+class Keeping(Door):
+    """Keeps in a tool what JSON has no kind for."""
+
+    def begin(self, task: Task) -> None:
+        self.tries = 0
+        self.tried = []
+
+    @tool("Turn a key.", effect=Effect.IRREVERSIBLE)
+    def turn_key(self, key: int) -> str:
+        if self.tried == []:
+            self.tried = {key}  # here
+        return super().turn_key(key)
+
+
+class Giving(Door):
+    """Gives a world that JSON cannot hold."""
+
+    def save_world(self) -> Any:  # here
+        return {"tries": self.tries, "made": object()}
+
+    def load_world(self, state: Any) -> None:
+        self.tries = state["tries"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "function", "advice"),
+    [
+        (Keeping, "keeps a set in 'tried', which cannot be saved by itself", "begin", "Write save_world()"),
+        (Giving, "save_world() of environment 'door' must give JSON-ready content", "save_world", "Encoding objects"),
+    ],
+)
+def test_what_cannot_be_saved_is_blamed_on_the_author_s_line(
+    kind: type[Environment], what: str, function: str, advice: str
+) -> None:
+    [fault, *_] = check_environment(kind(), 2, SPEC.check_dominance, fuzzed=20).broken
+    assert what in fault.detail
+    assert "test_author_mistakes.py:" in fault.detail
+    assert fault.detail.endswith(f" in {function}).")
+    assert "snapshot.py" not in fault.detail
+    assert fault.advice.startswith(advice)

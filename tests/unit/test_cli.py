@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import ferrata
 import ferrata.training
 from ferrata.cli.live import Board, LiveView, LoggedView, PlainView, clock, draw, make_view, percent, progress_line
 from ferrata.cli.main import app
@@ -49,16 +50,26 @@ def test_help_loads_nothing_heavy() -> None:
     assert not loaded & {"torch", "transformers", "numpy", "scipy", "pydantic", "rich", "jinja2"}
 
 
-def test_dry_run_loads_no_torch(tmp_path: Path) -> None:
+def test_the_version_is_printed() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"ferrata {ferrata.__version__}\n")
+
+
+def test_train_speaks_before_it_loads_what_takes_long(tmp_path: Path) -> None:
     code = f"""
 import sys
+from ferrata.cli import live
 from ferrata.cli.main import app
-try:
-    app(["train", "office-smoke", "--dry-run", "--out", {str(tmp_path / "run")!r}])
-except SystemExit:
-    print("torch" in sys.modules)
+said = live.LoggedView.message
+def message(self, text):
+    print(text.partition(" ")[0], "torch" in sys.modules)
+    said(self, text)
+live.LoggedView.message = message
+app(["train", "office-smoke", "policy.model=nowhere", "--out", {str(tmp_path / "run")!r}])
 """
-    assert python("-c", code).stdout.splitlines()[-1] == "False"
+    done = python("-c", code)
+    assert done.returncode == 2, done.stderr
+    assert {"Run False", "Loading False"} <= set(done.stdout.splitlines())
 
 
 # The surface ------------------------------------------------------------------------------------------------
@@ -76,7 +87,7 @@ def test_the_commands_are_these() -> None:
     ("command", "options"),
     [
         ("train", {"--out", "--resume", "--dry-run"}),
-        ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--json"}),
+        ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--constrained", "--json"}),
         ("replay", set()),
         ("report", set()),
         ("check-env", {"--tier", "--tasks", "--fuzz", "--json"}),

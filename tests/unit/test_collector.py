@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -10,12 +10,14 @@ import msgspec
 import pytest
 
 from ferrata.envs import Environment
-from ferrata.errors import RolloutFault, TaskError, UnknownNameError, UsageError
+from ferrata.errors import RolloutFault, SamplerFault, TaskError, UnknownNameError, UsageError
 from ferrata.models.policy import Policy
 from ferrata.recipe import RewardSection, RolloutSection
 from ferrata.records import StopReason, Task, Trajectory
+from ferrata.rewards.judges import Line, Verdict
 from ferrata.rewards.spec import RewardSpec
 from ferrata.rollout.collector import Collection, Collector
+from ferrata.rollout.judging import Judging
 from ferrata.rollout.worlds import make_env
 from ferrata.sampling.local import LocalSampler
 from ferrata.seeds import derive
@@ -36,6 +38,18 @@ class Worlds:
         env.close = lambda: self.closed.append(env)  # type: ignore[method-assign]
         self.made.append(env)
         return env
+
+
+class NoJudge:
+    """A judge that is never asked."""
+
+    version, at_once = "none", 1
+
+    def judge(self, task: Task, transcript: Sequence[Line]) -> Verdict:
+        raise AssertionError("it was asked")
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 @pytest.fixture
@@ -159,6 +173,66 @@ def test_an_interruption_leaves_nothing_open_and_the_collector_usable(
     assert sorted(map(id, worlds.closed)) == sorted(map(id, worlds.made))
     sampler._asked.clear()
     assert under_test.collect([(task, 1) for task in tasks], 0).stats.played == 5
+
+
+@pytest.mark.parametrize("failing", ["sampler", "clock", "judging", "release"])
+def test_what_fails_while_things_are_closed_hides_neither_the_first_error_nor_keeps_anything_open(
+    script: Any,
+    worlds: Worlds,
+    tasks: list[Task],
+    tiny_policy: Policy,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: str,
+) -> None:
+    sampler = script(lambda key, turn: [])
+    under_test = Collector(sampler, worlds, tiny_policy.chat, RolloutSection(max_tokens=2000), NoJudge())
+    tried: list[str] = []
+
+    def fail(*_: object, **__: object) -> None:
+        tried.append(failing)
+        raise RuntimeError("cannot be closed either")
+
+    def advance() -> None:
+        owner, name = {
+            "sampler": (sampler, "close"),
+            "clock": (type(sampler), "clock"),
+            "judging": (Judging, "close"),
+            "release": (under_test.host, "release"),
+        }[failing]
+        if failing == "clock":
+            del sampler.clock
+        monkeypatch.setattr(owner, name, property(fail) if failing == "clock" else fail, raising=False)
+        raise SamplerFault("The engine is dead.")
+
+    monkeypatch.setattr(sampler, "advance", advance)
+    with pytest.raises(SamplerFault, match=r"The engine is dead\."):
+        under_test.collect([(task, 1) for task in tasks[:2]], 0)
+    assert tried
+    stats = under_test.last_stats
+    assert (stats.asked, stats.played, stats.dropped) == (2, 0, {"cancelled": 2})
+    assert (not sampler.live) == (failing != "sampler")
+    assert len(worlds.made) == 2
+    assert sorted(map(id, worlds.closed)) == sorted(map(id, worlds.made))
+
+
+def test_a_sampler_that_is_full_of_others_episodes_ends_the_run(
+    script: Any, worlds: Worlds, tasks: list[Task], tiny_policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [0] * 100
+    monkeypatch.setattr(script, "free", property(lambda sampler: looks.pop()))
+    sampler = script(lambda key, turn: [])
+    with pytest.raises(SamplerFault, match="holds episodes of others"):
+        collector(sampler, worlds, tiny_policy).collect([(tasks[0], 1)], 0)
+
+
+def test_a_turn_that_the_budget_cut_was_sampled(
+    script: Any, worlds: Worlds, tasks: list[Task], tiny_policy: Policy, saying: Saying
+) -> None:
+    sampler = script(lambda key, turn: saying("say", word="ka") * 400)
+    collection = collector(sampler, worlds, tiny_policy, max_tokens_per_turn=4000).collect([(tasks[0], 2)], 0)
+    assert {trajectory.stop for trajectory in collection.trajectories} == {StopReason.MAX_TOKENS}
+    assert collection.stats.turns == 2
+    assert add_up(collection)
 
 
 def test_a_users_mistake_is_not_hidden_as_a_failure(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import ClassVar
+from unittest.case import SkipTest
 
 import pytest
 
 from ferrata.envs import Environment, Script, Task, call, tool
+from ferrata.envs.checker import check_environment
 from ferrata.envs.contract import EnvironmentContract
 from ferrata.envs.contract.suite import CHECKS, NEEDS
+from ferrata.rewards import RewardSpec
 
 
 class Bell(Environment):
@@ -50,19 +54,40 @@ class Silent(Bell):
         raise KeyError("clapper")
 
 
+SPEC = RewardSpec()
+
+
 class TestClass(EnvironmentContract):
     environment = Bell
+    dominance = SPEC.check_dominance
     tasks_each = 4
     fuzzed = 50
 
 
 class TestFunction(EnvironmentContract):
     environment = staticmethod(lambda: Bell(tiers=(2,)))
+    dominance = SPEC.check_dominance
+    tasks_each = 4
+    fuzzed = 50
+
+
+def make_bell() -> Bell:
+    return Bell(tiers=(2,))
+
+
+def check_rewards(tasks: Sequence[Task]) -> None:
+    SPEC.check_dominance(tasks)
+
+
+class TestPlainFunctions(EnvironmentContract):
+    environment = make_bell
+    dominance = check_rewards
     tasks_each = 4
     fuzzed = 50
 
 
 class TestFixture(EnvironmentContract):
+    dominance = SPEC.check_dominance
     tasks_each = 4
     fuzzed = 50
 
@@ -84,6 +109,17 @@ def test_what_a_check_needs_comes_before_it() -> None:
         assert all(order.index(other) < order.index(name) for other in needed)
 
 
+def test_a_method_makes_the_environment_too() -> None:
+    class Method(EnvironmentContract):
+        tasks_each = 2
+
+        def environment(self) -> Bell:
+            return Bell(tiers=(self.tasks_each,))
+
+    Method().test_tasks()
+    Method.teardown_class()
+
+
 def test_a_fault_is_an_assertion_that_names_the_line() -> None:
     contract = EnvironmentContract()
     contract.environment = Silent
@@ -93,6 +129,19 @@ def test_a_fault_is_an_assertion_that_names_the_line() -> None:
     ) as raised:
         contract.test_scripts()
     assert isinstance(raised.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("dominance", "not checked: no reward spec was given"), ("hostile_text", "not checked: no wild texts were")],
+)
+def test_what_was_not_checked_does_not_read_as_passed(name: str, reason: str) -> None:
+    contract = type("Quick", (EnvironmentContract,), {"environment": Bell, "fuzzed": 0, "tasks_each": 2})()
+    with pytest.raises(SkipTest, match=reason):
+        getattr(contract, f"test_{name}")()
+    rows = {row.name: row for row in check_environment(Bell(), 2, None, fuzzed=0).checks}
+    assert rows[name.replace("_", " ")].ok is None
+    assert reason.removeprefix("not checked: ") in rows[name.replace("_", " ")].detail
 
 
 def test_no_test_library_is_loaded() -> None:

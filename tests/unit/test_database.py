@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ferrata.envs.database import Database
+from ferrata.envs.database import MAX_SQL_CHARACTERS, Database
 from ferrata.envs.permissions import Guard
 from ferrata.envs.tools import Refused, ToolError
 from ferrata.errors import TaskError
@@ -80,6 +80,14 @@ def test_a_refused_or_broken_query_has_read_nothing(database: Database) -> None:
         with pytest.raises((Refused, ToolError)):
             database.query(sql)
         assert database.reads == frozenset(), sql
+
+
+def test_a_query_that_is_too_long_has_read_nothing(database: Database) -> None:
+    for sql in (f"SELECT price FROM items -- {'x' * MAX_SQL_CHARACTERS}", "SELECT price FROM " + "(SELECT " * 4000):
+        database.query("SELECT price FROM items")
+        with pytest.raises(ToolError):
+            database.query(sql)
+        assert database.reads == frozenset()
 
 
 def test_reads_hold_after_new_rows_and_after_other_tables(database: Database) -> None:

@@ -244,7 +244,8 @@ def test_exit_codes_are_these() -> None:
 def commands(page: Path) -> list[list[str]]:
     """The words of every `ferrata` command in shell blocks and indented blocks; a synopsis with `[...]` is none."""
     lines = [line for language in ("sh", "console") for block in blocks(page, language) for line in block.splitlines()]
-    lines += re.findall(r"^    (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    text = page.read_text(encoding="utf-8").replace("\\\n", "")
+    lines += re.findall(r"^    (.*)$", text, re.MULTILINE)
     lines = [re.sub(r"^(\$ )?(python -m )?", "", line) for line in lines if " [" not in line]
     return [shlex.split(line, comments=True)[1:] for line in lines if re.match(r"(\S+/)?ferrata ", line)]
 

@@ -14,6 +14,7 @@ from ferrata.recipe import RewardSection, RolloutSection
 from ferrata.records import EventKind, StopReason, Task, Trajectory
 from ferrata.rewards.spec import RewardSpec
 from ferrata.rollout.episode import Episode
+from ferrata.rollout.hosts import Begin, Cut, Step, perform
 from ferrata.sampling.protocol import Completion
 
 Saying = Callable[..., list[int]]
@@ -29,18 +30,36 @@ def task(world: Environment) -> Task:
     return world.tasks("train", 1)[0]
 
 
+def advance(episode: Episode, env: Environment, request: Begin | Step) -> list[int] | None:
+    """Have the environment answer, and cut where a budget is spent; the ids that the model reads next."""
+    move = episode.go_on(perform(env, request))
+    return episode.go_on(perform(env, move)) if isinstance(move, Cut) else move
+
+
 @pytest.fixture
 def play(world: Environment, tiny_policy: Policy) -> Callable[..., Trajectory]:
     """Play a task with given turns."""
 
     def run(task: Task, turns: Sequence[list[int]], max_length: int = 4096, **budgets: Any) -> Trajectory:
         section = RolloutSection(**{"max_tokens": 2000, "max_tokens_per_turn": 100, **budgets})
-        episode = Episode(world, task, tiny_policy.chat, section, max_length, seed=8, temperature=0.5, version=2)
-        asked = episode.begin()
+        episode = Episode(
+            task,
+            world.tools_for(task),
+            tiny_policy.chat,
+            section,
+            max_length,
+            score=world.score,
+            seed=8,
+            temperature=0.5,
+            version=2,
+        )
+        asked = advance(episode, world, episode.begin())
         waiting = list(turns)
         while asked is not None:
-            ids = waiting.pop(0)[: episode.max_new_tokens]
-            asked = episode.receive(Completion(0, ids, [-1.0] * len(ids), True))
+            turn = waiting.pop(0)
+            ids = turn[: episode.max_new_tokens]
+            completion = Completion(0, ids, [-1.0] * len(ids), stopped=ids == turn)
+            asked = advance(episode, world, episode.receive(completion))
         return episode.trajectory()
 
     return run
@@ -133,6 +152,19 @@ def test_a_turn_cut_by_its_budget_is_an_invalid_action_and_is_closed_for_the_mod
     assert trajectory.loss_mask[place] is False
 
 
+@pytest.mark.parametrize("missing", [1, 3])
+def test_a_turn_that_the_whole_budget_cuts_is_no_invalid_action(
+    play: Callable[..., Trajectory], task: Task, saying: Saying, tiny_policy: Policy, missing: int
+) -> None:
+    turn, opening = saying("submit", word=task.world["word"]), tiny_policy.chat.opening(task.instruction, [])
+    trajectory = play(task, [turn], max_tokens=len(opening) + len(turn) - missing)
+    (cut,) = trajectory.turns
+    assert (trajectory.stop, trajectory.success) == (StopReason.MAX_TOKENS, False)
+    assert {event.kind for event in cut.events} == {EventKind.UNFINISHED}
+    assert cut.token_ids == turn[:-missing]
+    assert trajectory.loss_mask == [False] * len(opening) + [True] * len(cut.token_ids)
+
+
 def test_an_environment_that_cannot_begin(play: Callable[..., Trajectory], task: Task) -> None:
     trajectory = play(msgspec.structs.replace(task, world={**task.world, "broken": True}), [])
     assert (trajectory.stop, trajectory.reward, trajectory.success) == (StopReason.ENV_ERROR, None, None)
@@ -159,8 +191,8 @@ def test_an_environment_without_rewards_gives_no_reward_but_a_verdict(
 ) -> None:
     world = errand()
     task = world.tasks("train", 1)[0]
-    episode = Episode(world, task, tiny_policy.chat, RolloutSection(), 500)
-    episode.begin()
+    episode = Episode(task, world.tools_for(task), tiny_policy.chat, RolloutSection(), 500)
+    advance(episode, world, episode.begin())
     ids = saying("submit", word=task.world["word"])
-    assert episode.receive(Completion(0, ids, [0.0] * len(ids), True)) is None
+    assert advance(episode, world, episode.receive(Completion(0, ids, [0.0] * len(ids), True))) is None
     assert (episode.trajectory().reward, episode.trajectory().success) == (None, True)

@@ -145,8 +145,9 @@ class PlayedByHand:
         path: Sequence[str | int],
         temperature: float,
         progress: object,
+        constrained: bool,
     ) -> Collection:
-        self.calls.append((requests, seed, tuple(path), temperature))
+        self.calls.append((requests, seed, tuple(path), temperature, constrained))
         groups = [Group(task, [msgspec.structs.replace(self.example, task=task)] * count) for task, count in requests]
         return Collection(groups, CollectionStats(seconds=2.5))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,16 @@ def test_its_environment_has_fewer_than_a_hundred_lines(tmp_path: Path) -> None:
     assert len((tmp_path / "depot" / "depot" / "environment.py").read_text().splitlines()) < 100
 
 
+@pytest.fixture
+def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports from its project is forgotten after it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "depot"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("own_imports")
 def test_its_recipe_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(str(tmp_path / "depot"))
     monkeypatch.chdir(tmp_path / "depot")

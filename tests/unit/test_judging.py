@@ -119,10 +119,17 @@ def test_the_judge_reads_what_was_said_and_answered(collect: Callable[..., Any])
 
 @pytest.mark.parametrize("failing", [fails, breaks])
 def test_a_judge_that_fails_leaves_the_episode_unscored(collect: Callable[..., Any], failing: Any) -> None:
-    collection, _, _ = collect(Says(failing))
-    assert collection.stats.played == 0
+    judged = iter([False, True, True, True])
+
+    def verdict(task: Task, transcript: Sequence[Line]) -> Verdict:
+        return failing(task, transcript) if next(judged) else Verdict(True, 0.5, "")
+
+    collection, _, _ = collect(Says(verdict), n=4)
+    assert collection.stats.played == 1
     assert collection.stats.dropped == {"judge_error": 3}
-    for trajectory in collection.trajectories:
+    unscored = [trajectory for trajectory in collection.trajectories if trajectory.stop.faulty]
+    assert len(unscored) == 3
+    for trajectory in unscored:
         assert trajectory.stop is StopReason.JUDGE_ERROR
         assert trajectory.success is None
         assert trajectory.reward is None, "unscored is not zero"

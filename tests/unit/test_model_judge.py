@@ -47,6 +47,7 @@ class Server:
         self.paths: list[str] = []
         self.delay = 0.0
         self.drip = False
+        self.drip_headers = False
         self.now, self.most = 0, 0
         self._lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -81,6 +82,9 @@ class Server:
                 time.sleep(server.delay)
                 server.done()
                 try:
+                    for number in range(100) if server.drip_headers else ():
+                        self.wfile.write(f"X-{number}: y\r\n".encode() if number else b"HTTP/1.0 200 OK\r\n")
+                        time.sleep(0.1)
                     self.send_response(status)
                     for name, value in headers.items():
                         self.send_header(name, value)
@@ -208,6 +212,15 @@ def test_a_slow_server_is_a_judge_fault(server: Server, judge: Callable[..., Mod
 
 def test_a_server_that_drips_is_a_judge_fault(server: Server, judge: Callable[..., ModelJudge]) -> None:
     server.drip = True
+    started = time.monotonic()
+    with pytest.raises(JudgeFault, match=r"no whole answer in 0\.3 seconds"):
+        judge(timeout=0.3, retries=0).judge(TASK, TRANSCRIPT)
+    assert time.monotonic() - started < 8.0
+
+
+def test_a_server_that_drips_its_headers_is_a_judge_fault(server: Server, judge: Callable[..., ModelJudge]) -> None:
+    """Each read is answered in time, and all of them together would hold the thread for ten seconds."""
+    server.drip_headers = True
     started = time.monotonic()
     with pytest.raises(JudgeFault, match=r"no whole answer in 0\.3 seconds"):
         judge(timeout=0.3, retries=0).judge(TASK, TRANSCRIPT)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from random import Random
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
-from ferrata.envs import Refused, call
+from ferrata.envs import Environment, Refused, Task, call, tool
 from ferrata.envs.office import OfficeEnvironment
 from ferrata.envs.permissions import Guard, look_alike, matches
 from ferrata.records import EventKind, Permissions, StepResult
@@ -175,3 +176,27 @@ def test_writing_out_of_the_workspace_is_an_escape_as_reading_is() -> None:
         for action, more in (("read_file", {}), ("edit_document", {"content": "x"})):
             result = step(Permissions(forbidden=("escape",)), action, path=path, **more)
             assert EventKind.FORBIDDEN in {event.kind for event in result.events}, (action, path)
+
+
+class Post(Environment):
+    """A post office without domains of its own."""
+
+    name = "post"
+    families: ClassVar = {1: ("send",)}
+
+    def generate(self, family: str, tier: int, stream: Random, split: str) -> Task:
+        allowed = Permissions(recipients=("Ann@desk.test", "*@press.test"))
+        return Task("post", family, tier, split, "Send it.", {"n": stream.random()}, (), 9, permissions=allowed)
+
+    @tool("Send it.")
+    def send(self, to: str, note: str = "") -> str:
+        self.guard.check("recipient", to)
+        return f"sent to {to}; also known: bob@home.test"
+
+
+def test_a_refusal_says_which_address_is_refused_and_which_are_not() -> None:
+    env = Post()
+    env.reset(env.tasks("train", 1)[0])
+    text = env.step(call("send", to="Eve@evil.test", note="bob@home.test")).observation.text
+    assert text == ("error: 'eve@evil.test' is not among the recipients this task may use: Ann@desk.test, *@press.test")
+    assert env.step(call("send", to="ann@desk.test")).observation.text == "sent to [mail]; also known: [mail]"

@@ -65,7 +65,7 @@ def test_a_failed_save_leaves_the_old_policy(
     def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(policies, "_sync", full)
+    monkeypatch.setattr(policies, "sync_tree", full)
     with pytest.raises(CheckpointError, match="No space left on device"):
         save_policy(tiny_policy, tmp_path / "policy")
     assert (tmp_path / "policy" / "model.safetensors").read_bytes() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import sys
@@ -10,14 +11,26 @@ from typing import ClassVar
 
 import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from ferrata.cli import auditing_rewards
 from ferrata.cli.main import app
 from ferrata.envs import Effect, Environment, Script, Task, ToolError, call, tool
 from ferrata.envs.office import OfficeEnvironment
 from ferrata.errors import EnvironmentFault, TaskError
 from ferrata.evaluation.exploiters import EXPLOITERS, Scene
-from ferrata.evaluation.reward_audit import CLUMSY, RewardAudit, audit_rewards, make_scenes, play
+from ferrata.evaluation.reward_audit import (
+    CLUMSY,
+    CONSTANT,
+    PLAYERS,
+    Episode,
+    RewardAudit,
+    audit_rewards,
+    find_holes,
+    make_scenes,
+    play,
+)
 from ferrata.recipe import RewardPhase, RewardSection
 from ferrata.records import Event, EventKind
 from ferrata.rewards import RewardSpec
@@ -274,6 +287,22 @@ def test_a_hole_in_one_family_is_not_hidden_by_the_others() -> None:
     assert hole.text.startswith("earns +5.07 where the clumsy solver earns ")
 
 
+def test_the_family_of_a_win_is_one_that_was_won() -> None:
+    """The largest lead may be on a family where everybody is poor: there the exploiter has won nothing."""
+    rewards = {"poor": (1.0, -2.0), "rich": (3.0, 2.5)}
+
+    def episode(family: str, reward: float) -> Episode:
+        return Episode(family, reward, components={"outcome": reward})
+
+    ours = [episode(family, reward) for family, (_, reward) in rewards.items() for _ in range(2)]
+    theirs = [episode(family, reward) for family, (reward, _) in rewards.items() for _ in range(2)]
+    played = {player: [episode("rich", -1.0)] for player in (*PLAYERS, CONSTANT)}
+    # The clumsy solver earns more on the tier than the exploiter does on the poor family.
+    played[CLUMSY] = [*ours, *[episode("rich", 2.5)] * 8]
+    [hole] = find_holes({**played, "submit at once": theirs}, 1, "")
+    assert (hole.player, hole.family) == ("submit at once", "rich")
+
+
 def test_giving_up_that_pays_more_than_failing_honestly_is_warned_of() -> None:
     assert not audit(Shelf).warnings
     warnings = audit(Shelf, RewardSection(efficiency=-0.1, process=0.05)).warnings
@@ -294,6 +323,22 @@ def test_process_reward_that_outweighs_the_outcome_is_refused_first() -> None:
 def test_an_environment_that_fails_is_named() -> None:
     with pytest.raises(EnvironmentFault, match=r"auditing family .* of 'shelf': RuntimeError: the shelf fell down"):
         audit(Crashes)
+
+
+def test_an_environment_that_cannot_be_made_is_named() -> None:
+    class Unmade(Shelf):
+        def __init__(self, tiers: object = (1,), score: object = None) -> None:
+            raise KeyError("where the shelf stands")
+
+    with pytest.raises(TaskError, match="While making environment 'shelf': KeyError: 'where the shelf stands'"):
+        audit(Unmade)
+
+    class LeftOut(Shelf):
+        def __init__(self, tiers: object = (1,), score: object = None) -> None:
+            self.made = True
+
+    with pytest.raises(TaskError, match="leaves the base class out"):
+        audit(LeftOut)
 
 
 def test_the_audit_is_the_same_every_time() -> None:
@@ -371,6 +416,16 @@ def test_the_command_names_the_hole_and_fails(module: str, tmp_path: Path) -> No
     written = json.loads(file.read_text())
     assert written["holes"][0]["component"] == "process"
     assert len(written["results"]) == len(EXPLOITERS) + 3
+
+
+def test_a_hole_of_one_phase_is_painted_in_its_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    section = RewardSection(process=0.0, phases=(RewardPhase(name="late", from_update=9, process=0.2),))
+    painted: list[set[str]] = []
+    monkeypatch.setattr(auditing_rewards, "_table", lambda title, rows, broken: painted.append(broken) or title)
+    found = audit(PaysEveryQuery, section)
+    auditing_rewards.show(Console(file=io.StringIO()), found)
+    assert painted == [set(), {hole.player for hole in found.holes}]
+    assert painted[1]
 
 
 def test_a_hand_played_episode_adds_up(scenes: list[Scene]) -> None:

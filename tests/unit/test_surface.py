@@ -14,7 +14,17 @@ from ferrata.recipe_loading import known_keys, shipped_recipes
 
 COMMANDS = {
     "train": ["RECIPE", "KEY=VALUE", "--out", "--resume", "--dry-run"],
-    "eval": ["RUN_OR_POLICY", "--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--json"],
+    "eval": [
+        "RUN_OR_POLICY",
+        "--env",
+        "--tier",
+        "--tasks",
+        "--seed",
+        "--sampled",
+        "--written",
+        "--constrained",
+        "--json",
+    ],
     "replay": ["RUN", "TRAJECTORY"],
     "report": ["RUN"],
     "check-env": ["NAME_OR_CLASS", "--tier", "--tasks", "--fuzz", "--json"],
@@ -26,16 +36,17 @@ KEYS = {
     "": "name description seed stages",
     "env": "name tiers families tools",
     "env.faults": "timeout missing repeated",
-    "policy": "model threads",
+    "policy": "model threads dtype lora_rank lora_alpha lora_targets",
     "rewards": "success failure process efficiency near_repeat repeat format invalid unfinished safety tool_cost "
     "process_limit phases",
     "judge": "kind endpoint model rubric api_key_env timeout retries at_once",
-    "rollout": "episodes_at_once max_turns max_tokens_per_turn max_tokens temperature max_fault_share",
+    "rollout": "sampler episodes_at_once max_turns max_tokens_per_turn max_thinking_tokens max_tokens "
+    "max_observation_tokens stop temperature max_fault_share max_misfit_share workers step_seconds",
     "sft": "updates demonstrations batch_size optimizer learning_rate weight_decay warmup imperfection max_grad_norm",
     "rl": "algorithm updates tasks_per_update group_size optimizer learning_rate learning_rate_decay weight_decay "
     "epochs minibatches microbatch_tokens clip_low clip_high kl kl_estimator entropy normalise spread_floor "
     "max_grad_norm min_success min_valid",
-    "evaluation": "tasks tasks_small every seed",
+    "evaluation": "tasks tasks_small every constrained seed",
     "run": "checkpoint_every keep_checkpoints store_groups audit",
 }
 

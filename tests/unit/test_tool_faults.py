@@ -10,11 +10,12 @@ import pytest
 from ferrata.envs import Effect, Environment, Task, call, tool
 from ferrata.envs.faults import FaultRates
 from ferrata.envs.snapshot import Snapshot
-from ferrata.errors import RecipeError
+from ferrata.errors import RecipeError, UnknownNameError
 from ferrata.recipe import FaultSection
 from ferrata.recipe_loading import load_recipe
 from ferrata.records import EventKind, StepResult
 from ferrata.rewards import RewardSpec
+from ferrata.rollout.worlds import make_env
 
 
 class Bell(Environment):
@@ -70,6 +71,15 @@ def test_only_the_named_tools_fail() -> None:
     env = bell(timeout={"ring": 0.0, "*": 1.0})
     assert EventKind.TOOL_FAULT not in kinds(env.step(call("ring")))
     assert EventKind.TOOL_FAULT in kinds(env.step(call("listen")))
+
+
+def test_rates_of_a_tool_that_does_not_exist_are_refused() -> None:
+    for kind in ("timeout", "missing", "repeated"):
+        with pytest.raises(UnknownNameError, match=r"'send_mesage'\. Did you mean 'send_message'"):
+            make_env("office", faults=FaultRates(**{kind: {"*": 0.1, "send_mesage": 0.5}}))
+    make_env("office", faults=FaultRates(timeout={"*": 0.1, "send_message": 0.5})).close()
+    with pytest.raises(UnknownNameError, match="Did you mean 'ring'"):
+        bell(timeout={"rinq": 1.0})
 
 
 def test_what_is_missing_comes_back_within_three_turns_and_stays() -> None:

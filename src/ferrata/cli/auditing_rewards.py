@@ -41,7 +41,8 @@ def show(console: Console, found: RewardAudit) -> None:
     """Print one table for each tier and phase, then warnings and holes."""
     for (tier, phase), rows in groupby(found.results, key=lambda row: (row.tier, row.phase)):
         title = f"'{found.env}', tier {tier}" + (f", phase '{phase}'" if phase else "") + f": {found.tasks} tasks"
-        console.print(_table(title, list(rows), {hole.player for hole in found.holes if hole.tier == tier}))
+        broken = {hole.player for hole in found.holes if (hole.tier, hole.phase) == (tier, phase)}
+        console.print(_table(title, list(rows), broken))
     for warning in found.warnings:
         console.print(Text(f"Warning. {warning}", "yellow"))
     for hole in found.holes:

@@ -20,13 +20,13 @@ from ferrata.evaluation.evaluate import evaluate as evaluate_policy
 from ferrata.evaluation.results import EvaluationResult, Rate
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
-from ferrata.records import Task
+from ferrata.records import StopReason, Task
 from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
-from ferrata.rollout.worlds import find_environment, make_env
+from ferrata.rollout.worlds import EnvironmentSpec, find_environment
 from ferrata.runs import RunFolder
 from ferrata.runs.folder import is_run
-from ferrata.sampling.local import LocalSampler
+from ferrata.sampling.factory import make_sampler
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Request:
     """At the recipe's temperature instead of greedily."""
     written: bool = False
     """The environment's hand-written tasks of these tiers, all of them, instead of drawn ones."""
+    constrained: bool = False
+    """Only well-formed actions can be sampled."""
 
 
 def evaluate(request: Request, json: Path | None) -> None:
@@ -69,7 +71,13 @@ def measure(request: Request) -> EvaluationResult:
         tasks = written_tasks(env) if request.written else request.tasks
         with _collector(folder, request, recipe, make) as collector, _progress() as progress:
             result, _ = evaluate_policy(
-                collector, env, tasks=tasks, seed=request.seed, temperature=temperature, progress=progress
+                collector,
+                env,
+                tasks=tasks,
+                seed=request.seed,
+                temperature=temperature,
+                constrained=request.constrained,
+                progress=progress,
             )
     return result
 
@@ -82,7 +90,7 @@ def written_tasks(env: Environment) -> list[Task]:
     return tasks
 
 
-def _worlds(request: Request, recipe: Recipe) -> Callable[[], Environment]:
+def _worlds(request: Request, recipe: Recipe) -> EnvironmentSpec:
     """What makes the environments that were asked for; a run's own has its families and tools, where they apply."""
     name = request.env or recipe.env.name
     offered = find_environment(name).families
@@ -91,7 +99,7 @@ def _worlds(request: Request, recipe: Recipe) -> Callable[[], Environment]:
     known = {family for tier in tiers for family in offered.get(tier, ())}
     families = tuple(family for family in recipe.env.families if own and family in known)
     tools = recipe.env.tools if own else ""
-    return lambda: make_env(name, tiers=tiers, rewards=recipe.rewards, families=families, tools=tools)
+    return EnvironmentSpec(name, tiers, recipe.rewards, families, tools)
 
 
 def _source(policy: str) -> tuple[Recipe, str]:
@@ -108,18 +116,19 @@ def _source(policy: str) -> tuple[Recipe, str]:
 
 
 @contextmanager
-def _collector(folder: str, request: Request, recipe: Recipe, make: Callable[[], Environment]) -> Iterator[Collector]:
+def _collector(folder: str, request: Request, recipe: Recipe, make: EnvironmentSpec) -> Iterator[Collector]:
     policy = load_policy(folder)
     at_once = (
         recipe.rollout.episodes_at_once if request.written else min(recipe.rollout.episodes_at_once, request.tasks)
     )
-    sampler = LocalSampler(policy, at_once, recipe.rollout.max_tokens)
+    sampler = make_sampler(policy, recipe, at_once)
     judge = make_judge(recipe.judge, Path(request.policy) / VERDICTS if is_run(Path(request.policy)) else None)
     collector = Collector(sampler, make, policy.chat, recipe.rollout, judge)
     try:
         yield collector
     finally:
         collector.close()
+        sampler.shutdown()
         if judge is not None:
             judge.close()
 
@@ -134,7 +143,8 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 def show(result: EvaluationResult) -> RenderableType:
     """Success by family and tier, and what else matters, as a table and a few lines."""
-    table = Table(title=Text(f"{result.env}: {result.n} unseen tasks, {result.decoding}"), title_justify="left")
+    how = f"{result.decoding}, constrained" if result.constrained else result.decoding
+    table = Table(title=Text(f"{result.env}: {result.n} unseen tasks, {how}"), title_justify="left")
     table.add_column("tier", justify="right")
     table.add_column("family", no_wrap=True)
     for name in ("success", "95 % interval", "tasks"):
@@ -148,6 +158,35 @@ def show(result: EvaluationResult) -> RenderableType:
     return Group(table, *(Text(line) for line in _lines(result)))
 
 
+_STOPPED = {
+    StopReason.SUBMITTED: "the agent ends its episodes, but not with what was asked for",
+    StopReason.FORBIDDEN: "the agent does what its task forbids",
+    StopReason.MAX_TURNS: "the agent's turns run out before it is done",
+    StopReason.MAX_TOKENS: "rollout.max_tokens ends its episodes (a run is evaluated under its own, else under the "
+    "default)",
+    StopReason.CONTEXT_OVERFLOW: "its episodes do not fit into the policy's context",
+}
+"""What a stop reason says about an evaluation without a success."""
+_MANY_INVALID = 0.2
+"""Share of invalid actions that explains failures."""
+
+
+def why_nothing(result: EvaluationResult) -> list[str]:
+    """Where no task succeeded: what most likely keeps the policy from it."""
+    if result.success.count or not result.scored:
+        return []
+    stop = max(result.stops, key=lambda name: result.stops[name])
+    said = _STOPPED.get(StopReason(stop), "something other than the agent fails")
+    lines = [f"No task succeeded. {result.stops[stop]} of {result.n} episodes end by {stop}: {said}."]
+    if result.invalid.share > _MANY_INVALID and result.invalid_kinds:
+        kind = next(iter(result.invalid_kinds))
+        lines.append(
+            f"{percent(result.invalid.share)} of its actions are invalid, most of them {kind}: it does not know how to "
+            "call these tools. Train it on this environment first (ferrata train)."
+        )
+    return lines
+
+
 def _lines(result: EvaluationResult) -> list[str]:
     stops = ", ".join(f"{name} {count}" for name, count in result.stops.items())
     lines = [
@@ -156,9 +195,9 @@ def _lines(result: EvaluationResult) -> list[str]:
         f"stopped by: {stops}",
         f"took {result.seconds:.1f} s",
     ]
-    return (
-        [*lines, f"{result.unscored} episodes could not be judged and count as nothing"] if result.unscored else lines
-    )
+    if result.unscored:
+        lines.append(f"{result.unscored} episodes could not be judged and count as nothing")
+    return [*lines, *why_nothing(result)]
 
 
 def _rate(rate: Rate) -> tuple[str, str, str]:

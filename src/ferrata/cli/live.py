@@ -29,6 +29,8 @@ _BAR = 12
 """Characters of a reward bar."""
 _LEARNING = (("loss", "loss", ".3f"), ("KL", "kl", ".4f"), ("entropy", "entropy", ".3f"))
 """What is shown of the learner: label, metric of the current stage, form."""
+_TIMES = (("prefill, decode", "prefill", "decode"), ("environment, idle", "environment", "idle"))
+"""What is shown of a collection's time: label, and two metrics as shares of it."""
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -266,7 +268,15 @@ def _learning(board: Board) -> RenderableType:
             grid.add_row(Text(label), Text(format(metrics[f"{board.stage}/{name}"], form)))
     if "rollout/tokens_per_second" in metrics:
         grid.add_row(Text("sampled tokens/s"), Text(f"{metrics['rollout/tokens_per_second']:,.0f}"))
+    for label, *names in _TIMES:
+        if all(f"time/{name}" in metrics for name in (*names, "collection")):
+            grid.add_row(Text(label), Text(", ".join(_share_of_collection(metrics, name) for name in names)))
     return Group(_heading("Learning"), grid if grid.row_count else Text("no update yet", style="dim"))
+
+
+def _share_of_collection(metrics: Mapping[str, float], name: str) -> str:
+    """A time as a share of the collection's: of environments in workers, which overlap, it may exceed the whole."""
+    return percent(metrics[f"time/{name}"] / max(metrics["time/collection"], 1e-9))
 
 
 def _rewards(board: Board) -> RenderableType:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ferrata import __version__
 from ferrata.cli.boundary import BoundedCommands
 
 app = typer.Typer(
@@ -18,6 +19,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ferrata {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version, and do nothing.")
+    ] = False,
+) -> None:
+    """What stands before the command."""
+
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 
@@ -58,12 +75,16 @@ def evaluate(
     written: Annotated[
         bool, typer.Option("--written", help="Play the environment's hand-written tasks, all of them, instead.")
     ] = False,
+    constrained: Annotated[
+        bool, typer.Option("--constrained", help="Admit only well-formed actions; needs llguidance.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the whole result to this file.")] = None,
 ) -> None:
     """Measure success on unseen tasks, with intervals."""
     from ferrata.cli import evaluating
 
-    evaluating.evaluate(evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled, written), json)
+    request = evaluating.Request(policy, env, tuple(tier or ()), tasks, seed, sampled, written, constrained)
+    evaluating.evaluate(request, json)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from ferrata.cli.live import LoggedView, Terminal, make_view
@@ -41,7 +42,11 @@ def _resume(path: Path, recipe_name: str, overrides: Sequence[str]) -> None:
 
 
 def describe(recipe_name: str, overrides: Sequence[str], out: Path | None, resume: bool) -> None:
-    """Print the resolved recipe, what it amounts to, and where it would be written. Changes nothing."""
+    """Print the resolved recipe, what it amounts to, whether its tasks fit, and where it would be written.
+
+    Changes nothing. Raises UsageError where `train` would at its start: for an environment, tiers, families or a policy
+    that are not there, and for budgets into which most demonstrations do not fit.
+    """
     if resume:
         path = resumed_path(recipe_name, out)
         with RunFolder.open(path) as folder:
@@ -55,6 +60,31 @@ def describe(recipe_name: str, overrides: Sequence[str], out: Path | None, resum
     console.print(dump_recipe(recipe))
     for what, amount in [*plan(recipe), ("continues in" if resume else "would write to", str(path))]:
         console.print(f"{what:<15} {amount}")
+    if not resume:
+        for sentence in _budgets(recipe):
+            console.print(sentence)
+
+
+def _budgets(recipe: Recipe) -> list[str]:
+    """What is to be said about the demonstrations of a recipe beside its budgets."""
+    from ferrata.envs.faults import FaultRates
+    from ferrata.models.policy import load_policy
+    from ferrata.rollout.worlds import make_env
+    from ferrata.training.demonstrations import measure
+
+    section = recipe.env
+    env = make_env(
+        section.name,
+        section.tiers,
+        rewards=recipe.rewards,
+        families=section.families,
+        tools=section.tools,
+        faults=FaultRates.of(section.faults),
+    )
+    with closing(env):
+        measured = measure(recipe, env, load_policy(recipe.policy.model))
+    measured.refuse_misfits()
+    return measured.sentences or [f"Each of {len(measured.played)} demonstrations fits into these budgets."]
 
 
 def new_recipe(recipe_name: str, overrides: Sequence[str]) -> Recipe:
@@ -88,11 +118,13 @@ def refuse_changes(recipe: Recipe, recipe_name: str, overrides: Sequence[str], p
 
 def _run(folder: RunFolder, resume: bool) -> None:
     """Run the pipeline under a view, with Ctrl-C made graceful; failures are also written to the log."""
-    from ferrata.training import pipeline
-
     view = LoggedView(make_view(Terminal(), f"Ferrata · {folder.recipe.name}"), folder.log)
     view.message(f"Run folder: {folder.path}")
+    view.message(f"Loading the policy '{folder.recipe.policy.model}' and the environment '{folder.recipe.env.name}'.")
     try:
+        # Only now, for it takes seconds in which a person should know that something happens.
+        from ferrata.training import pipeline
+
         with graceful_interrupts(view.message) as interrupts:
             pipeline.run(folder.recipe, folder, view, interrupts, resume=resume)
     except KeyboardInterrupt:

@@ -1,13 +1,13 @@
 """Environments: the base class, its tools, and the worlds that ship with Ferrata.
 
-base        Environment: parse, check, act, report events; snapshot, restore, fork, rollback
+base        Environment: parse, check, act, report events
 actions     from a model's raw text to one checked action
 tools       a method becomes a tool with a JSON schema
 scripts     scripted episodes that prove a judge right
 observe     short and private observations
 permissions what a task may touch
 faults      seeded faults of tools
-snapshot    the whole state of an episode
+rewinding   snapshot, restore, fork, rollback of an episode (`snapshot` is the record)
 audit       every action in a hash-chained log
 workspace   real files, `database` real SQLite, `mailbox` real RFC 5322 messages
 checker     the contract that every environment must fulfil

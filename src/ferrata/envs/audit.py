@@ -1,6 +1,6 @@
 """The audit log (SPEC SAFE-3): one JSON line per action, each bound to the one before it by a hash.
 
-    log = AuditLog(folder)      one writer, one file: folder/TIME-PROCESS-NUMBER.jsonl
+    log = AuditLog(folder)      one writer, one file: folder/TIME-PROCESS-RANDOM.jsonl
     log.write(...)              appended, and handed to the operating system at once
     log.close()                 notes in folder/heads.jsonl how the file ended, so that a cut is found too
     log.seal()                  where the log stands now, as a text to keep elsewhere
@@ -76,6 +76,10 @@ class AuditLog:
             self._open()
         except OSError as error:
             raise _unwritable(folder, error) from error
+
+    def __reduce__(self) -> tuple[type[AuditLog], tuple[Path]]:
+        """Another process writes a file of its own in the same folder."""
+        return type(self), (self.folder,)
 
     @property
     def path(self) -> Path:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import itertools
 import os
 import secrets
 from collections.abc import Container, Iterator, Mapping
@@ -45,17 +44,21 @@ class Chain:
 
     @classmethod
     def create(cls, folder: Path) -> Self:
-        """A new file of its own, named by time and process."""
-        stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
-        for number in itertools.count():
-            path = folder / f"{stem}-{number}.jsonl"
-            try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            except FileExistsError:
-                continue
+        """A new file of its own, named by time, process and chance: containers may count processes alike.
+
+        It is locked before it has its name. Between the two, another process could take it for one that a killed
+        writer left, and record how it ended.
+        """
+        stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.getpid()}-{secrets.token_hex(4)}"
+        path, unnamed = folder / f"{stem}.jsonl", folder / f".{stem}.part"
+        descriptor = os.open(unnamed, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            return cls(path, descriptor)
-        raise AssertionError("counting has no end")
+            unnamed.rename(path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
 
     @property
     def closed(self) -> bool:
@@ -198,7 +201,8 @@ def record_abandoned(folder: Path) -> None:
         if path.name in recorded:
             continue
         with _unlocked(path) as free:
-            found = walk(path) if free else None
+            # Another process may have recorded it since.
+            found = walk(path) if free and path.name not in heads(folder) else None
             if found is not None and not found.fault:
                 record_head(folder, Head(path.name, found.count, found.head, found.torn))
 

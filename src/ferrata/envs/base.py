@@ -3,7 +3,7 @@
 A subclass says which `families` of tasks it has, generates tasks, sets up a task's world in `begin`, offers
 methods marked `@tool`, and proves its judge with `scripts`. This base class does the rest of every step:
 parse and check the action, ask for permission, inject faults, count repetition, call the tool, collect events, keep
-budgets, score, write the audit log. And it takes snapshots, restores, forks and rolls back what `save_world` saves.
+budgets, score, write the audit log. `rewinding` adds snapshots, forks and rollbacks of what `save_world` saves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -22,6 +22,7 @@ from ferrata.envs.faults import FaultRates, FaultState, ToolFault
 from ferrata.envs.observe import observation_text
 from ferrata.envs.permissions import Guard
 from ferrata.envs.repetition import NO_CALL, repetition
+from ferrata.envs.rewinding import Rewinding
 from ferrata.envs.scripts import Script
 from ferrata.envs.selection import Pair, draw_tasks, select
 from ferrata.envs.snapshot import Snapshot, encode_world, plain_world
@@ -35,7 +36,7 @@ Scorer = Callable[[Sequence[Event]], dict[str, float]]
 """From the events of one step to named reward components."""
 
 
-class Environment:
+class Environment(Rewinding):
     """Base class of every environment. One instance plays one episode at a time."""
 
     name: ClassVar[str]
@@ -50,9 +51,6 @@ class Environment:
     """Stage of the curriculum -> its tools; `choose` takes one of them (SPEC ENV-10)."""
     needs: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Family -> the tools without which it cannot be done; other families do with any."""
-
-    undo_turns: int = 0
-    """How many of the last turns `rollback` can take back; each costs one `save_world` a step."""
 
     def __init__(
         self,
@@ -69,6 +67,8 @@ class Environment:
         self.tiers = tuple(sorted(set(tiers)))
         self.tools: tuple[Tool, ...] = tools_of(type(self))
         self.score = score
+        if faults:
+            faults.refuse_unknown(tool.name for tool in self.tools)
         self.faults = faults
         """Rates of injected faults; a change holds from the next reset on."""
         self.audit = audit
@@ -88,11 +88,12 @@ class Environment:
         self._every = {tool.name: tool for tool in self.tools}
         self._offered: Sequence[str] = ()
         self._fingerprint = ""
+        self._legible: list[str] = []
         self._random: Random | None = None
         self._faults: FaultState | None = None
         self._past: deque[Snapshot] = deque(maxlen=self.undo_turns)
         self._over = True
-        self._own = frozenset((*vars(self), *vars(Environment), "task", "_own")) - before
+        self._own = frozenset((*vars(self), *dir(Environment), "task", "_own")) - before
 
     # What an author writes ------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class Environment:
         """JSON-ready state of the world for `state_hash`; two equal states must have equal futures."""
         return self.save_world()
 
-    def another(self) -> Environment:
+    def another(self) -> Self:
         """A new instance of the same make, for `fork`. Override it when your constructor takes something else."""
         return type(self)(tiers=self.tiers, score=self.score)
 
@@ -251,70 +252,15 @@ class Environment:
 
     def state_hash(self) -> str:
         """Hash of task, progress and world: equal when the future can be the same."""
-        state = (self._fingerprint, sorted(self.reached), self.world_state())
-        return hashlib.blake2b(msgspec.json.encode(state, order="sorted"), digest_size=8).hexdigest()
-
-    # Taking a state, going back to it ---------------------------------------------------------------------------
-
-    def snapshot(self) -> Snapshot:
-        """The whole state of the episode, also after its end. Raises TaskError when the world cannot be saved."""
-        if not self._fingerprint:
-            raise UsageError(f"There is no episode of '{self.name}' yet: call reset(task) before snapshot().")
-        return Snapshot(
-            env=self.name,
-            version=self.version,
-            task=self.task,
-            seed=self.seed,
-            turn=self.turn,
-            reached=tuple(self.reached),
-            paid=tuple(sorted(self._paid)),
-            history=tuple(self._history),
-            over=self._over,
-            world=encode_world(self.name, self.save_world()),
-            random=self._random.getstate() if self._random else None,
-            faults=self._faults.copy() if self._faults else None,
-        )
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go to the state of a snapshot, taken here or in another instance: the same future as when it was taken.
-
-        Raises UsageError for a snapshot of another environment or of another version of this one.
-        """
-        if (snapshot.env, snapshot.version) != (self.name, self.version):
-            raise UsageError(
-                f"A snapshot of '{snapshot.env}' version {snapshot.version} cannot be restored in '{self.name}' "
-                f"version {self.version}."
-            )
-        self._past = deque(maxlen=self.undo_turns)
-        self._go_back(snapshot)
-        self._log("", "restored")
-
-    def fork(self) -> Environment:
-        """An independent copy of this environment in the same state; close it as well."""
-        copy = self.another()
-        copy.faults, copy.audit, copy.undo_turns = self.faults, self.audit, self.undo_turns
-        copy._chosen, copy._stage = list(self._chosen), self._stage
+        world = self.world_state()
+        state = (self._fingerprint, sorted(self.reached), world)
         try:
-            copy.restore(self.snapshot())
-        except BaseException:
-            copy.close()
+            content = msgspec.json.encode(state, order="sorted")
+        except (TypeError, ValueError, RecursionError):
+            default = type(self).world_state is Environment.world_state
+            encode_world(self.name, world, "save_world" if default else "world_state")
             raise
-        return copy
-
-    def rollback(self, turns: int = 1) -> None:
-        """Take back the last `turns` turns with all that they wrote (SPEC SAFE-2); the audit log says so.
-
-        Raises UsageError when fewer are kept: `undo_turns` says how many.
-        """
-        if not 0 < turns <= len(self._past):
-            raise UsageError(
-                f"{turns} turns cannot be rolled back in '{self.name}': {len(self._past)} are kept "
-                f"(undo_turns = {self.undo_turns})."
-            )
-        paid = self._paid
-        self._go_back([self._past.pop() for _ in range(turns)][-1])
-        self._paid = paid
-        self._log("", f"rolled back:{turns}")
+        return hashlib.blake2b(content, digest_size=8).hexdigest()
 
     # Inside a step --------------------------------------------------------------------------------------------
 
@@ -332,19 +278,9 @@ class Environment:
         """What the author keeps in the instance, and this class knows nothing of."""
         return {name: value for name, value in vars(self).items() if name not in self._own}
 
-    def _go_back(self, snapshot: Snapshot) -> None:
-        self._set_up(snapshot.task, snapshot.seed)
-        self.turn, self.reached, self._history = snapshot.turn, list(snapshot.reached), list(snapshot.history)
-        self._paid = set(snapshot.paid)
-        self.load_world(msgspec.json.decode(snapshot.world))
-        self._random = None
-        if snapshot.random:
-            self.random.setstate(snapshot.random)
-        self._faults = snapshot.faults.copy() if snapshot.faults else None
-        self._over = snapshot.over
-
     def _play(self, text: str) -> tuple[Action | None, str]:
         """Parse and act; the action, None when it was malformed, and what the model reads."""
+        self._legible = []
         parsed = parse(text, self._every, self._offered)
         if isinstance(parsed, Malformed):
             self._history.append(NO_CALL)
@@ -352,7 +288,11 @@ class Environment:
         else:
             answer = self._act(parsed)
         lines = [answer, *self.after_step()] if not self._over else [answer]
-        return parsed if isinstance(parsed, Action) else None, observation_text("\n".join(lines), self.own_domains)
+        return parsed if isinstance(parsed, Action) else None, self._readable("\n".join(lines))
+
+    def _readable(self, text: str) -> str:
+        """A text as the model reads it."""
+        return observation_text(text, self.own_domains, self._legible)
 
     def _act(self, action: Action) -> str:
         """Call the tool; what it cannot or must not do becomes an answer."""
@@ -389,7 +329,13 @@ class Environment:
         return fault
 
     def _refuse(self, refusal: Refused) -> str:
-        """An INVALID event, or the end of the episode where the task forbids what was attempted."""
+        """An INVALID event, or the end of the episode where the task forbids what was attempted.
+
+        An address that the agent wrote itself, and those that it may write to, are no news to it: they stay readable.
+        """
+        kind, _, thing = refusal.operation.partition(":")
+        if kind == "recipient":
+            self._legible = [thing.lower(), *(name.lower() for name in self.guard.permissions.recipients or ())]
         if self.guard.forbids(refusal.operation):
             self.forbid(refusal.operation[:200])
             return f"forbidden: {refusal}. The episode is over."

@@ -10,9 +10,12 @@ fault strikes before the tool does anything: a mail that timed out was not sent.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ferrata.envs.tools import Effect, Tool
+from ferrata.errors import UnknownNameError
 from ferrata.recipe import FaultSection
 from ferrata.seeds import stream
 
@@ -35,6 +38,14 @@ class FaultRates(msgspec.Struct, frozen=True):
         """The rates of a recipe; None when it has no faults."""
         rates = cls(section.timeout, section.missing, section.repeated)
         return rates if section.timeout or section.missing or section.repeated else None
+
+    def refuse_unknown(self, tools: Iterable[str]) -> None:
+        """Raise UnknownNameError for a rate of a tool that is not among `tools`: it would never strike."""
+        known = list(tools)
+        for fault in (self.timeout, self.missing, self.repeated):
+            for name in fault if isinstance(fault, dict) else ():
+                if name != "*" and name not in known:
+                    raise UnknownNameError.of("tool in the rates of faults", name, known)
 
 
 class ToolFault(msgspec.Struct, frozen=True):

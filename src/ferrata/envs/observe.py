@@ -26,17 +26,18 @@ _PHONE = re.compile(
 _IDENTITY = re.compile(r"\b\d{3}-\d{2}-\d{4}\b")
 
 
-def observation_text(text: str, own_domains: Sequence[str] = ()) -> str:
+def observation_text(text: str, own_domains: Sequence[str] = (), shown: Sequence[str] = ()) -> str:
     """`text` with personal data masked and everything after 2,000 characters replaced by a note.
 
-    Addresses in `own_domains` stay readable: colleagues are not strangers. Half a character (a lone surrogate, which
-    JSON can express and an error message may quote) becomes a question mark: no tokenizer can read it.
+    Addresses in `own_domains` stay readable: colleagues are not strangers. So do those in `shown`, given in small
+    letters. Half a character (a lone surrogate, which JSON can express and an error message may quote) becomes a
+    question mark: no tokenizer can read it.
     """
     if len(text) > MAX_CHARACTERS + _MARGIN:
-        kept = mask(text[: MAX_CHARACTERS + _MARGIN], own_domains)[: -_MARGIN // 2][:MAX_CHARACTERS]
+        kept = mask(text[: MAX_CHARACTERS + _MARGIN], own_domains, shown)[: -_MARGIN // 2][:MAX_CHARACTERS]
         text = _with_note(kept, MAX_CHARACTERS, len(text))
     else:
-        text = shorten(mask(text, own_domains))
+        text = shorten(mask(text, own_domains, shown))
     return text.encode("utf-8", "replace").decode()
 
 
@@ -51,10 +52,12 @@ def _with_note(kept: str, limit: int, length: int) -> str:
     return f"{kept}\n... {length - limit} of {length} characters left out"
 
 
-def mask(text: str, own_domains: Sequence[str] = ()) -> str:
+def mask(text: str, own_domains: Sequence[str] = (), shown: Sequence[str] = ()) -> str:
     """Replace mail addresses, identity, card and phone numbers by [mail], [id], [card], [phone]."""
     if "@" in text:
-        text = _MAIL.sub(lambda found: found[0] if found[1] in own_domains else "[mail]", text)
+        text = _MAIL.sub(
+            lambda found: found[0] if found[1] in own_domains or found[0].lower() in shown else "[mail]", text
+        )
     if sum(map(str.isdigit, text)) < 7:
         return text
     text = _IDENTITY.sub("[id]", text)

@@ -60,22 +60,37 @@ class Snapshot(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(found, world=found.world.copy())
 
 
-def encode_world(env: str, world: Any) -> msgspec.Raw:
-    """A world as JSON. Raises TaskError when `save_world` gave something that JSON cannot hold."""
+class UnsavableWorld(TaskError):
+    """The world cannot be kept as JSON."""
+
+    def __init__(self, what: str, remedy: str, attribute: str = "", method: str = "") -> None:
+        super().__init__(f"{what}: {remedy}.")
+        self.what = what
+        self.remedy = remedy
+        self.attribute = attribute
+        """The author's attribute that cannot be saved; empty where one of their methods gave something else."""
+        self.method = method
+        """That method."""
+
+
+def encode_world(env: str, world: Any, method: str = "save_world") -> msgspec.Raw:
+    """A world as JSON. Raises UnsavableWorld when `method` gave something that JSON cannot hold."""
     try:
         return msgspec.Raw(msgspec.json.encode(world))
     except (TypeError, ValueError, RecursionError) as error:
-        raise TaskError(f"save_world() of environment '{env}' must give JSON-ready content: {error}.") from error
+        what = f"{method}() of environment '{env}' must give JSON-ready content"
+        raise UnsavableWorld(what, str(error).rstrip("."), method=method) from error
 
 
 def plain_world(env: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    """The default world: an environment's own attributes, if each is of a kind that JSON brings back unchanged."""
+    """The default world: an environment's own attributes, if each is of a kind that JSON brings back unchanged.
+
+    Raises UnsavableWorld for the first that is not.
+    """
     for name, value in attributes.items():
         if not _is_plain(value):
-            raise TaskError(
-                f"Environment '{env}' keeps a {type(value).__name__} in '{name}', which cannot be saved by itself: "
-                "write save_world() and load_world()."
-            )
+            what = f"Environment '{env}' keeps a {type(value).__name__} in '{name}', which cannot be saved by itself"
+            raise UnsavableWorld(what, "write save_world() and load_world()", name)
     return attributes
 
 

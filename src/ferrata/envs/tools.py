@@ -95,7 +95,8 @@ class Tool:
         return {
             name: _PLAIN_TYPES.get(schema["type"], ())
             for name, schema in properties.items()
-            if len(schema) == 1 and "type" in schema
+            # A type may also be a list of types: that is for the validator.
+            if len(schema) == 1 and isinstance(schema.get("type"), str)
         }
 
 

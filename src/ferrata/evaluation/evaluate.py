@@ -25,15 +25,18 @@ def evaluate(
     tasks: int | Sequence[Task] = 200,
     seed: int = 7,
     temperature: float = 0.0,
+    constrained: bool = False,
     progress: Progress | None = None,
 ) -> tuple[EvaluationResult, list[Trajectory]]:
     """Play tasks once each: as many different ones as `tasks` says, spread evenly over the families, or those given.
 
-    The same seed gives the same tasks, whatever was played before; temperature 0 is greedy. Raises TaskError when the
-    environment has not so many tasks, RolloutFault when so many episodes failed that the result would say nothing.
+    The same seed gives the same tasks, whatever was played before; temperature 0 is greedy; `constrained` admits only
+    well-formed actions. Raises TaskError when the environment has not so many tasks, RolloutFault when so many episodes
+    failed that the result would say nothing, UsageError when the episodes cannot be constrained.
     """
     chosen = env.tasks(split, tasks, seed=seed) if isinstance(tasks, int) else tasks
-    collection = collector.collect([(task, 1) for task in chosen], seed, ("evaluation",), temperature, progress)
+    requests = [(task, 1) for task in chosen]
+    collection = collector.collect(requests, seed, ("evaluation",), temperature, progress, constrained=constrained)
     result = summarise(
         collection.trajectories,
         seed=seed,

@@ -107,6 +107,10 @@ class EvaluationResult(msgspec.Struct, frozen=True):
     """Wall time of the evaluation."""
     versions: dict[str, str]
     """Content hashes: 'tasks' of the task set; the caller adds others, e.g. 'rewards'."""
+    invalid_kinds: dict[str, int] = {}
+    """Invalid actions by what was wrong with them (`envs.actions.Fault`), the most frequent first."""
+    constrained: bool = False
+    """True when only well-formed actions could be sampled."""
 
 
 def summarise(
@@ -119,9 +123,9 @@ def summarise(
 ) -> EvaluationResult:
     """Summarise the episodes of one evaluation. Pure: the same trajectories give the same result.
 
-    There must be at least one trajectory, and all of one environment, split and temperature. `seed` is that of the
-    tasks. `asked` is how many episodes were asked for, where some were dropped before they became trajectories: those
-    are unscored. `seconds` is wall time, and `versions` are content hashes to keep with the result.
+    There must be at least one trajectory, and all of one environment, split, temperature and constraint. `seed` is
+    that of the tasks. `asked` is how many episodes were asked for, where some were dropped before they became
+    trajectories: those are unscored. `seconds` is wall time, and `versions` are content hashes to keep with the result.
     """
     if not trajectories:
         raise ValueError("an evaluation needs at least one trajectory")
@@ -151,6 +155,8 @@ def summarise(
         outcomes={t.task.fingerprint: bool(t.success) for t in scored},
         seconds=seconds,
         versions={"tasks": task_set_version(t.task for t in trajectories), **(versions or {})},
+        invalid_kinds=_invalid_kinds(scored),
+        constrained=first.constrained,
     )
 
 
@@ -196,6 +202,11 @@ def _invalid_rate(scored: Sequence[Trajectory]) -> Rate:
     turns = [turn for trajectory in scored for turn in trajectory.turns]
     invalid = sum(any(event.kind == EventKind.INVALID for event in turn.events) for turn in turns)
     return Rate.of(invalid, len(turns))
+
+
+def _invalid_kinds(scored: Sequence[Trajectory]) -> dict[str, int]:
+    events = (event for trajectory in scored for turn in trajectory.turns for event in turn.events)
+    return dict(Counter(event.name for event in events if event.kind == EventKind.INVALID).most_common())
 
 
 def _mean_components(scored: Sequence[Trajectory]) -> dict[str, float]:

@@ -22,6 +22,7 @@ from statistics import fmean
 import msgspec
 
 from ferrata.envs.base import Environment
+from ferrata.envs.contract.definition import refuse_unmade
 from ferrata.envs.scripts import Script
 from ferrata.errors import EnvironmentFault, TaskError, boundary
 from ferrata.evaluation.exploiters import EXPLOITERS, Player, Scene, actions, clumsy, honest, replay
@@ -129,14 +130,16 @@ def audit_rewards(
         progress: told what is being played.
 
     Raises:
-        TaskError: the environment has not so many tasks, or process reward outweighs the outcome.
+        TaskError: the environment cannot be made or has not so many tasks, or process reward outweighs the outcome.
         EnvironmentFault: the environment fails.
     """
     results: list[PlayerResult] = []
     holes: list[Hole] = []
     warnings: list[str] = []
     for tier in tiers:
-        env = kind(tiers=(tier,))
+        with boundary(TaskError, f"making environment '{kind.name}'"):
+            env = kind(tiers=(tier,))
+        refuse_unmade(env)
         try:
             drawn = env.tasks("train", tasks, seed=seed)
             spec.check_dominance(drawn)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ferrata.algorithms.advantages import GroupSpread, classify_group
+from ferrata.errors import UsageError
 from ferrata.learning.batch import Example
 from ferrata.learning.courses import Scored, turn_estimates
 from ferrata.recipe import RlSection
@@ -45,7 +46,11 @@ def prepare(
     Returns:
         The examples of the groups that have something to say, and counts of everything: `rl/trajectories`,
         `rl/trajectories_trained`, `groups/*`, `dropped/*`.
+
+    Raises:
+        UsageError: a trajectory was sampled under a constraint.
     """
+    _refuse_constrained(groups)
     dropped: Counter[str] = Counter()
     kinds: Counter[GroupSpread] = Counter()
     trained: list[list[Trajectory]] = []
@@ -61,6 +66,17 @@ def prepare(
             dropped["no_spread"] += len(usable)
     examples = _examples(trained, section, score)
     return examples, _metrics(groups, examples, dropped, kinds)
+
+
+def _refuse_constrained(groups: Sequence[Group]) -> None:
+    """Never leave them out silently: whoever constrains what is trained has misunderstood something."""
+    count = sum(trajectory.constrained for group in groups for trajectory in group.trajectories)
+    if count:
+        raise UsageError(
+            f"{count} trajectories were sampled under a constraint and cannot be trained: their log-probabilities are "
+            "those of what the constraint admitted, not the policy's, so the gradient would be biased. Collect for "
+            "training without it; constrained decoding is for evaluation and serving."
+        )
 
 
 def untrained_reason(trajectory: Trajectory) -> str | None:

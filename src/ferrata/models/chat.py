@@ -72,19 +72,34 @@ class Chat:
         self._task, self._act, self._result = list(task), list(act), list(result)
         self._listing = None if listing is None else list(listing)
         self._plain = PlainText(tokenizer)
+        self.hand_over = [*_end_of_thinking(tokenizer), *self._plain.encode("\nAction: ")]
+        """Ids that the model reads where its thinking is cut, for the action to follow."""
 
     def opening(self, instruction: str, tools: Sequence[ToolCard]) -> list[int]:
         """Ids of a new conversation, up to the agent's first token."""
         listed = [] if self._listing is None else [*self._listing, *self._plain.encode(tool_listing(tools))]
         return [*listed, *self._task, *self._plain.encode(instruction), *self._act]
 
-    def following(self, observation: str, closed: bool) -> list[int]:
+    def following(self, observation: str, closed: bool, most: int = 0) -> list[int]:
         """Ids after the agent's turn, up to its next token.
 
-        `closed` says that the agent sampled `end_id` itself; otherwise the ids begin with it, for the model to read.
+        Args:
+            observation: what the environment answered.
+            closed: the agent sampled `end_id` itself; otherwise the ids begin with it, for the model to read.
+            most: tokens of the observation that are kept, the note included that says how many it had; 0 keeps all.
         """
         end = [] if closed else [self.end_id]
-        return [*end, *self._result, *self._plain.encode(observation), *self._act]
+        return [*end, *self._result, *self._within(self._plain.encode(observation), most), *self._act]
+
+    def _within(self, ids: list[int], most: int) -> list[int]:
+        """The beginning of a text, whole characters only, and a note in at most `most` tokens together if that fits."""
+        if not most or len(ids) <= most:
+            return ids
+        note = self._plain.encode(f"\n[cut: {len(ids)} tokens, too long]")
+        kept = ids[: max(0, most - len(note))]
+        while kept and self.text(kept).endswith("\ufffd"):
+            kept.pop()
+        return [*kept, *note]
 
     def saying(self, text: str) -> list[int]:
         """Ids of a turn that somebody else wrote for the agent, such as a demonstration, with the end of the turn."""
@@ -207,6 +222,12 @@ def _token_id(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any], r
             f"ferrata.json: chat.{role} is {name!r}, which is no special token of the policy's tokenizer."
         )
     return int(known[name])
+
+
+def _end_of_thinking(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The token that closes a model's thinking, where its tokenizer has one."""
+    token = tokenizer.get_added_vocab().get("</think>")
+    return [] if token is None else [int(token)]
 
 
 def _arguments(tool: ToolCard) -> str:

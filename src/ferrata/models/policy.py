@@ -24,6 +24,8 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.utils import logging
 
 from ferrata.errors import CheckpointError, PolicyError, boundary, nearest
+from ferrata.files import sync, sync_tree
+from ferrata.models.adapters import has_adapters, plain_weights
 from ferrata.models.chat import Chat, template_chat, token_chat
 
 BASE, SMOLLM2 = "base", "smollm2-135m"
@@ -40,7 +42,7 @@ class Policy:
     name: str
     """What the person asked for."""
     model: PreTrainedModel
-    """fp32 weights, in evaluation mode when loaded."""
+    """fp32 weights, in evaluation mode when loaded; perhaps with adapters, see `adapters`."""
     tokenizer: PreTrainedTokenizerBase
     chat: Chat
     """How a conversation becomes token ids."""
@@ -59,7 +61,7 @@ def load_policy(name_or_path: str | Path) -> Policy:
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
-    """Write the policy to `folder`, replacing what stands there.
+    """Write the policy to `folder`, replacing what stands there; adapters are merged into the weights beside them.
 
     Everything is written beside the folder, synced, and then renamed. Killed between the two renames, the process
     leaves the old policy whole under a hidden name beside the folder, and the next `save_policy` puts a new one there.
@@ -77,12 +79,13 @@ def _write(policy: Policy, folder: Path) -> None:
     try:
         unfinished.mkdir(parents=True)
         with _quiet():
-            policy.model.save_pretrained(unfinished)
+            merged = dict(plain_weights(policy.model)) if has_adapters(policy.model) else None
+            policy.model.save_pretrained(unfinished, state_dict=merged)
             policy.tokenizer.save_pretrained(unfinished)
         if policy.chat.settings is not None:
             content = json.dumps({"chat": dict(policy.chat.settings)}, indent=2)
             (unfinished / _SETTINGS).write_text(content + "\n", encoding="utf-8")
-        _sync(unfinished)
+        sync_tree(unfinished)
         _replace(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -94,6 +97,8 @@ def _policy_folder(path: Path) -> Path:
         raise PolicyError(
             f"There is no policy '{path}': not a folder, and not a known name. {nearest(str(path), NAMES)}"
         )
+    if (path / "adapter_config.json").is_file():
+        raise PolicyError(f"{path} holds adapters, not a policy: merge them into their base and save that as a folder.")
     if (path / "config.json").is_file():
         return path
     if (path / "policy" / "config.json").is_file():
@@ -183,20 +188,6 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _sync(folder: Path) -> None:
-    """Force every file of the folder, and the folder, to the disk."""
-    for path in (*folder.iterdir(), folder):
-        _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _replace(new: Path, folder: Path) -> None:
     """Put `new` in the place of `folder`."""
     old = folder.with_name(f".{folder.name}.old-{os.getpid()}")
@@ -208,5 +199,5 @@ def _replace(new: Path, folder: Path) -> None:
         if old.exists():
             old.rename(folder)
         raise
-    _sync_one(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)

@@ -17,12 +17,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import tempfile
 import threading
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -82,7 +83,9 @@ class ModelJudge:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         # Certificates take long to load, and a plain address has none to check.
         secure = self._address.startswith("https://")
-        self._client = httpx.Client(timeout=timeout, headers=headers, verify=secure)
+        # A connection of its own for each request is one that its deadline can end.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(timeout=timeout, headers=headers, verify=secure, limits=limits)
         self._slots = threading.BoundedSemaphore(at_once)
         self._closed = threading.Event()
 
@@ -147,14 +150,17 @@ class ModelJudge:
             raise _PassingFault(f"malformed answer: {error}") from error
 
     def _post(self, body: bytes) -> tuple[httpx.Response, bytes]:
-        """One request. Raises httpx.HTTPError, also for an answer that drips for longer than the timeout."""
-        started, content = time.monotonic(), bytearray()
+        """One request. Raises httpx.HTTPError, also for headers or an answer that drip for longer than the timeout."""
+        content = bytearray()
         headers = {"Content-Type": "application/json"}
-        with self._client.stream("POST", self._address, content=body, headers=headers) as response:
+        with (
+            _deadline(self._timeout) as trace,
+            self._client.stream(
+                "POST", self._address, content=body, headers=headers, extensions={"trace": trace}
+            ) as response,
+        ):
             for chunk in response.iter_bytes():
                 content += chunk
-                if time.monotonic() - started > self._timeout:
-                    raise httpx.ReadTimeout(f"no whole answer in {self._timeout:g} seconds")
                 if len(content) > LARGEST_ANSWER:
                     raise httpx.DecodingError(f"the answer is longer than {LARGEST_ANSWER} bytes")
         return response, bytes(content)
@@ -186,6 +192,40 @@ class ModelJudge:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(verdict))
             os.replace(name, path)
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+    """End the connection of one request after a time, whatever it is doing; httpx limits each read alone.
+
+    Gives the request's `trace`, from which the connection is known. Raises httpx.ReadTimeout.
+    """
+    passed, sockets = threading.Event(), list[socket.socket]()
+
+    def end() -> None:
+        passed.set()
+        for connection in sockets:
+            with suppress(OSError):
+                # Not the method of an encrypted socket, which would lose its state under whoever reads from it.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def trace(event: str, found: Mapping[str, Any]) -> None:
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            sockets[:] = [found["return_value"].get_extra_info("socket")]
+            if passed.is_set():
+                end()
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield trace
+    except httpx.HTTPError as error:
+        if passed.is_set():
+            raise httpx.ReadTimeout(f"no whole answer in {seconds:g} seconds") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _hash(text: str, size: int) -> str:

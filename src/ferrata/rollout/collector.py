@@ -1,5 +1,5 @@
-"""Many episodes at once through one sampler, without lock-step: an episode goes on as soon as its turn is sampled,
-and a waiting one joins as soon as a slot is free.
+"""Many episodes at once through one sampler, without lock-step: an episode goes on as soon as its turn is sampled or
+its environment has answered, and a waiting one joins as soon as a slot is free. Nobody waits for a particular episode.
 
     Collector.collect(requests) -> Collection: groups in the order asked for, and what it cost
 """
@@ -11,21 +11,25 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ferrata.envs.base import Environment
 from ferrata.envs.faults import FaultRates
-from ferrata.errors import EnvironmentFault, RolloutFault, boundary
+from ferrata.errors import RolloutFault, SamplerFault
 from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
-from ferrata.records import Group, Task, Trajectory
+from ferrata.records import Group, StopReason, Task, Trajectory
 from ferrata.rewards.judges import Judge
 from ferrata.rollout.episode import Episode
+from ferrata.rollout.hosts import Answer, Cut, EnvironmentHost, LocalHost, MakeEnvironment, Step
 from ferrata.rollout.judging import Judging, awaits_verdict
-from ferrata.sampling.protocol import Completion, Sampler
+from ferrata.rollout.workers import WorkerHost
+from ferrata.sampling.protocol import ActionsOnly, Completion, Sampler
 from ferrata.seeds import derive
 
+IDLE_SECONDS = 1.0
+"""Longest wait for environments at a time, when there is nothing to sample; then verdicts are looked for."""
 RETRIES = 1
 """How often an episode that failed through no fault of the agent is played again from its start."""
 
@@ -39,18 +43,28 @@ class CollectionStats:
     played: int = 0
     """Episodes that say something about the agent."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """The others, by stop reason; their trajectories have `success` None and `reward` None."""
+    """The others, by stop reason; their trajectories have `success` None and `reward` None. What an interruption or a
+    failure of the collection left unfinished counts as 'cancelled'."""
     retried: int = 0
     """Episodes that were begun again after a failure; they are counted once above."""
     turns: int = 0
-    """Turns that were sampled, those of episodes that were played again included; so are the tokens below."""
+    """Turns that were sampled, those that a budget cut and those of episodes that were played again included; so are
+    the tokens below."""
     tokens_sampled: int = 0
     tokens_read: int = 0
     """Tokens of openings and observations."""
     sampling_seconds: float = 0.0
     """Wall time inside the sampler."""
+    prefill_seconds: float = 0.0
+    """Share of it for reading openings and observations (prefill)."""
+    decode_seconds: float = 0.0
+    """Share of it for sampling tokens (decode)."""
     environment_seconds: float = 0.0
-    """Wall time inside environments."""
+    """Wall time inside environments, added up: with workers, many work at the same time."""
+    idle_seconds: float = 0.0
+    """Wall time in which nothing could be sampled, because every episode waited for its environment in a worker."""
+    overdue: int = 0
+    """Answers that took longer than `rollout.step_seconds` and came all the same: in this process nothing cuts them."""
     seconds: float = 0.0
     """Wall time of the whole collection."""
 
@@ -85,16 +99,17 @@ class Collector:
 
     Args:
         sampler: samples the turns.
-        make_env: makes one environment; called once for each episode that runs at the same time.
+        make_env: makes one environment; called once for each episode that runs at the same time. With
+            `budgets.workers` it must be picklable, see `worlds.EnvironmentSpec`.
         chat: how conversations become token ids.
-        budgets: of an episode, and how many run at once.
+        budgets: of an episode, how many run at once, and where their environments run.
         judge: whose verdicts take the place of the environments'; None where those stand. Closed by who made it.
     """
 
     def __init__(
         self,
         sampler: Sampler,
-        make_env: Callable[[], Environment],
+        make_env: MakeEnvironment,
         chat: Chat,
         budgets: RolloutSection,
         judge: Judge | None = None,
@@ -103,8 +118,10 @@ class Collector:
         self.judge = judge
         self.chat = chat
         self.budgets = budgets
-        self._make_env = make_env
-        self._idle: list[Environment] = []
+        self.host = _host(make_env, budgets)
+        """Runs the environments."""
+        self.last_stats = CollectionStats()
+        """What the last collection did, also when it was interrupted or failed."""
 
     def collect(
         self,
@@ -114,6 +131,7 @@ class Collector:
         temperature: float | None = None,
         progress: Progress | None = None,
         faults: FaultRates | None = None,
+        constrained: bool = False,
     ) -> Collection:
         """Play every task as often as asked.
 
@@ -124,34 +142,29 @@ class Collector:
             temperature: the recipe's when None; 0.0 is greedy.
             progress: told after every episode.
             faults: rates of injected faults; none when None.
+            constrained: the agent can only say well-formed actions. For evaluation and serving: nothing of it can be
+                trained, because the log-probabilities are not the policy's (docs/sampling.md).
 
         Raises:
             RolloutFault: more than `budgets.max_fault_share` of the episodes were dropped.
+            SamplerFault: the sampler failed, or holds so many episodes of others that none of these can begin.
+            UsageError: the sampler cannot constrain the episodes of a task.
         """
-        with _Collecting(self, requests, seed, path, temperature, progress, faults) as collecting:
+        with _Collecting(self, requests, seed, path, temperature, progress, faults, constrained) as collecting:
             return collecting.run()
 
+    def remake(self, make_env: MakeEnvironment) -> None:
+        """From now on, make environments in another way; no collection may be under way."""
+        self.close()
+        self.host = _host(make_env, self.budgets)
+
     def close(self) -> None:
-        """Close all environments; they are made afresh when needed. One that fails keeps none of the others open."""
-        while self._idle:
-            with suppress(Exception):
-                self._idle.pop().close()
+        """Close all environments, and end all workers; they are made afresh when needed."""
+        self.host.close()
 
-    def take_environment(self) -> Environment:
-        """An idle environment, or a new one. Raises EnvironmentFault when none can be made."""
-        if self._idle:
-            return self._idle.pop()
-        with boundary(EnvironmentFault, "making one more environment"):
-            return self._make_env()
 
-    def give_back(self, env: Environment, broken: bool) -> None:
-        """Keep an environment for the next episode; a broken one is closed."""
-        if not broken:
-            self._idle.append(env)
-            return
-        # What fails while a broken environment is closed tells nothing that its failure has not told.
-        with suppress(Exception):
-            env.close()
+def _host(make_env: MakeEnvironment, budgets: RolloutSection) -> EnvironmentHost:
+    return WorkerHost(make_env, budgets.workers, budgets.step_seconds) if budgets.workers else LocalHost(make_env)
 
 
 class _Collecting:
@@ -166,52 +179,89 @@ class _Collecting:
         temperature: float | None,
         progress: Progress | None,
         faults: FaultRates | None,
+        constrained: bool,
     ) -> None:
-        self._owner, self._sampler, self._requests = owner, owner.sampler, requests
+        self._owner, self._sampler, self._host = owner, owner.sampler, owner.host
+        self._requests = requests
         self._seed, self._path = seed, path
         self._temperature = owner.budgets.temperature if temperature is None else temperature
-        self._progress, self._faults = progress, faults
+        self._progress, self._faults, self._constrained = progress, faults, constrained
         self._waiting = deque(
             _Place(group, member) for group, (_, count) in enumerate(requests) for member in range(count)
         )
         self._running: dict[int, tuple[_Place, Episode]] = {}
+        self._sampling: set[int] = set()
+        """The running episodes that wait for a turn; the others wait for their environment."""
         self._judging = Judging[tuple[int, int]](owner.judge) if owner.judge else None
         self._over: dict[tuple[int, int], Trajectory] = {}
         self._next_key = 0
         self._last_fault = ""
-        self.stats = CollectionStats(asked=len(self._waiting))
+        self.stats = owner.last_stats = CollectionStats(asked=len(self._waiting))
 
     def run(self) -> Collection:
         """Play until every episode is over."""
-        started = time.perf_counter()
         while self._waiting or self._running:
             while self._waiting and self._room():
                 self._begin(self._waiting.popleft())
-            before = time.perf_counter()
-            completions = self._sampler.advance()
-            self.stats.sampling_seconds += time.perf_counter() - before
-            for completion in completions:
-                self._receive(completion)
+            self._take_answers()
+            if self._sampling:
+                self._sample()
+            elif self._running:
+                self._wait_for_environments()
+            elif self._waiting and self._sampler.free <= 0:
+                raise SamplerFault(
+                    "The sampler has no room for an episode, though none of this collection is open: it holds episodes "
+                    "of others. Close those first, or give the collector a sampler of its own."
+                )
             self._take_verdicts(wait=False)
         self._take_verdicts(wait=True)
-        self.stats.seconds = time.perf_counter() - started
         return Collection(self._groups(), self.stats)
 
     def __enter__(self) -> Self:
+        self._started, self._clock = time.perf_counter(), self._sampler.clock
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """After an interruption or a failure, leave neither open episodes nor open environments behind."""
-        for key, (_, episode) in self._running.items():
-            self._sampler.close(key)
-            self._owner.give_back(episode.env, broken=True)
-        self._running.clear()
+        self.stats.seconds = time.perf_counter() - self._started
+        if error is None:
+            self._note_clock()
+            self._stop_judging()
+        else:
+            self._give_up()
+
+    def _note_clock(self) -> None:
+        clock = self._sampler.clock
+        self.stats.prefill_seconds = clock.prefill - self._clock.prefill
+        self.stats.decode_seconds = clock.decode - self._clock.decode
+
+    def _stop_judging(self) -> None:
         if self._judging is not None:
             self._judging.close()
-        if error is not None:
-            self._owner.close()
+
+    def _give_up(self) -> None:
+        """Nobody gets what is unfinished, but it is counted.
+
+        What fails while things are closed often fails because of the first error, and must neither hide it nor keep
+        anything else open.
+        """
+        unfinished = self.stats.asked - len(self._over)
+        if unfinished:
+            self.stats.dropped[StopReason.CANCELLED.value] += unfinished
+        try:
+            closings: list[Callable[[], None]] = [self._note_clock, self._stop_judging]
+            for key, (_, episode) in self._running.items():
+                episode.cancel()
+                closings += [partial(self._sampler.close, key), partial(self._host.release, key, broken=True)]
+            for closing in closings:
+                with suppress(Exception):
+                    closing()
+        finally:
+            self._running.clear()
+            with suppress(Exception):
+                self._owner.close()
 
     def _room(self) -> bool:
         return self._sampler.free > 0 and len(self._running) < self._owner.budgets.episodes_at_once
@@ -220,43 +270,80 @@ class _Collecting:
         """Start an episode; a fault while it begins ends it at once."""
         seed = derive(self._seed, *self._path, place.group, place.member)
         task = self._requests[place.group][0]
-        owner, sampler = self._owner, self._sampler
-        env = owner.take_environment()
-        env.faults = self._faults
+        owner, sampler, pattern = self._owner, self._sampler, self._host.pattern
+        tools = tuple(pattern.tools_for(task))
         episode = Episode(
-            env,
             task,
+            tools,
             owner.chat,
             owner.budgets,
             sampler.max_length,
+            score=pattern.score,
             seed=seed,
             temperature=self._temperature,
             version=sampler.version,
+            constrained=self._constrained,
         )
         key, self._next_key = self._next_key, self._next_key + 1
+        only = ActionsOnly(tools, owner.budgets.max_thinking_tokens) if self._constrained else None
+        sampler.open(key, seed, self._temperature, only)
         self._running[key] = (place, episode)
-        sampler.open(key, seed, self._temperature)
-        self._go_on(key, episode.begin())
+        self._host.ask(key, episode.begin(self._faults))
+        self._take_answers()
+
+    def _sample(self) -> None:
+        """Let the sampler take one step, and hand the turns that it finished to their environments."""
+        before = time.perf_counter()
+        completions = self._sampler.advance()
+        self.stats.sampling_seconds += time.perf_counter() - before
+        for completion in completions:
+            self._receive(completion)
 
     def _receive(self, completion: Completion) -> None:
         _, episode = self._running[completion.key]
+        self._sampling.remove(completion.key)
         self.stats.tokens_sampled += len(completion.token_ids)
-        self.stats.turns += 1
-        self._go_on(completion.key, episode.receive(completion))
+        move = episode.receive(completion)
+        # Ids to read do not end the turn: it goes on after them.
+        self.stats.turns += not isinstance(move, list)
+        if isinstance(move, Step):
+            self._host.ask(completion.key, move)
+            self._take_answers()
+        else:
+            self._go_on(completion.key, move)
 
-    def _go_on(self, key: int, ids: list[int] | None) -> None:
-        """Hand the next ids to the sampler, or finish the episode."""
+    def _wait_for_environments(self) -> None:
+        before = time.perf_counter()
+        answers = self._host.take(IDLE_SECONDS)
+        self.stats.idle_seconds += time.perf_counter() - before
+        self._note(answers)
+
+    def _take_answers(self) -> None:
+        """Go on with the episodes whose environments have answered, until no further answer is there."""
+        while answers := self._host.take(0.0):
+            self._note(answers)
+
+    def _note(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        for key, answer in answers:
+            self.stats.overdue += answer.seconds > self._owner.budgets.step_seconds
+            self._go_on(key, self._running[key][1].go_on(answer))
+
+    def _go_on(self, key: int, move: list[int] | Cut | None) -> None:
+        """Hand the next ids to the sampler, or a cut to the environment, or finish the episode."""
         place, episode = self._running[key]
-        if ids is not None:
-            self.stats.tokens_read += len(ids)
+        if isinstance(move, list):
+            self.stats.tokens_read += len(move)
             # The budget was taken after the ids were appended: what is left is for the turn.
-            self._sampler.submit(key, ids, episode.max_new_tokens)
-            return
-        del self._running[key]
-        self._sampler.close(key)
-        self._owner.give_back(episode.env, broken=bool(episode.fault))
-        self.stats.environment_seconds += episode.environment_seconds
-        self._finish(place, episode)
+            self._sampler.submit(key, move, episode.max_new_tokens)
+            self._sampling.add(key)
+        elif move is not None:
+            self._host.ask(key, move)
+        else:
+            del self._running[key]
+            self._sampler.close(key)
+            self._host.release(key, broken=bool(episode.fault))
+            self.stats.environment_seconds += episode.environment_seconds
+            self._finish(place, episode)
 
     def _finish(self, place: _Place, episode: Episode) -> None:
         """Keep the trajectory, or play the episode again when something else than the agent failed."""
@@ -266,7 +353,7 @@ class _Collecting:
             return
         trajectory, key = episode.trajectory(), (place.group, place.member)
         if self._judging is not None and awaits_verdict(trajectory):
-            self._judging.ask(key, trajectory, episode.env.score)
+            self._judging.ask(key, trajectory, episode.score)
         else:
             self._settle(key, trajectory, episode.fault or episode.unplayed)
 
@@ -288,14 +375,18 @@ class _Collecting:
             self._progress(len(self._over), self.stats.asked)
 
     def _refuse_too_many_faults(self) -> None:
-        dropped, asked = sum(self.stats.dropped.values()), self.stats.asked
-        if dropped > self._owner.budgets.max_fault_share * asked:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in self.stats.dropped.items())
-            cause = f" The last of them: {self._last_fault}" if self._last_fault else ""
-            raise RolloutFault(
-                f"{dropped} of {asked} episodes had to be dropped ({reasons}), more than rollout.max_fault_share = "
-                f"{self._owner.budgets.max_fault_share:.0%} allows.{cause}"
-            )
+        """A run that learns from what is left, or from nothing at all, would go on as if all were well."""
+        dropped, asked, allowed = (
+            sum(self.stats.dropped.values()),
+            self.stats.asked,
+            self._owner.budgets.max_fault_share,
+        )
+        if dropped <= allowed * asked and dropped < asked:
+            return
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.stats.dropped.items())
+        cause = f" The last of them: {self._last_fault}" if self._last_fault else ""
+        limit = f"more than rollout.max_fault_share = {allowed:.0%} allows" if allowed < 1 else "so nothing is left"
+        raise RolloutFault(f"{dropped} of {asked} episodes had to be dropped ({reasons}), {limit}.{cause}")
 
     def _groups(self) -> list[Group]:
         return [

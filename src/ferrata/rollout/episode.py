@@ -1,8 +1,13 @@
-"""One episode as a small state machine: it is told what was sampled, and says what the model reads next.
+"""One episode as a small state machine: it is told what happened, and says what comes next.
 
-    begin() -> ids          the opening, or None when there is nothing to sample
-    receive(turn) -> ids    one sampled turn in; the next observation out, or None when the episode is over
-    trajectory()            the record of it
+    begin() -> Begin                 what to ask the environment first
+    receive(turn) -> Step | ids      one sampled turn in; what to ask the environment, or, where thinking has used its
+                                     budget, the ids that the model reads before it goes on with the same turn
+    go_on(answer) -> ids | Cut | None
+                                     an answer in; the ids that the model reads next, or the request that ends an
+                                     episode whose budget is spent, or nothing more
+    cancel()                         given up while it was under way
+    trajectory()                     the record of it
 
 The token sequence is built by appending alone: the ids that were sampled are the ids that are trained. Four
 budgets apply: the task's own turns, the rollout's turns, tokens per turn, and tokens in all.
@@ -11,16 +16,17 @@ budgets apply: the task's own turns, the rollout's turns, tokens per turn, and t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import msgspec
 
-from ferrata.envs.base import Environment
-from ferrata.errors import EnvironmentFault, FerrataError, JudgeFault, boundary
+from ferrata.envs.base import Scorer
+from ferrata.envs.faults import FaultRates
+from ferrata.envs.tools import Tool
 from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
 from ferrata.records import EventKind, StepResult, StopReason, Task, Trajectory, Turn
+from ferrata.rollout.hosts import Answer, Begin, Begun, Cut, CutShort, Failed, Step, Stepped
 from ferrata.sampling.protocol import Completion
 
 
@@ -28,25 +34,28 @@ class Episode:
     """One episode of one task.
 
     Args:
-        env: plays this episode alone until it is over.
+        tools: what the model is told that it may use.
         max_length: tokens that the sampler can hold for one episode.
-        seed, temperature, version: noted in the trajectory.
+        score: scores the environment's events; None where nothing does.
+        seed, temperature, version, constrained: noted in the trajectory.
     """
 
     def __init__(
         self,
-        env: Environment,
         task: Task,
+        tools: Sequence[Tool],
         chat: Chat,
         budgets: RolloutSection,
         max_length: int,
         *,
+        score: Scorer | None = None,
         seed: int = 0,
         temperature: float = 1.0,
         version: int = 0,
+        constrained: bool = False,
     ) -> None:
-        self.env = env
         self.task = task
+        self.score = score
         self.stop: StopReason | None = None
         """Why the episode is over; None while it goes on."""
         self.fault = ""
@@ -55,66 +64,78 @@ class Episode:
         """Why the agent never came to act, though nothing failed."""
         self.environment_seconds = 0.0
         """Wall time inside the environment."""
+        self._tools = tools
         self._chat = chat
         self._budgets = budgets
         self._limit = min(budgets.max_tokens, max_length)
         fits = budgets.max_tokens <= max_length
         self._limit_reason = StopReason.MAX_TOKENS if fits else StopReason.CONTEXT_OVERFLOW
         self._seed, self._temperature, self._version = seed, temperature, version
+        self._constrained = constrained
         self._turns: list[Turn] = []
         self._ids: list[int] = []
         self._mask: list[bool] = []
         self._logprobs: list[float] = []
         self._observation = ""
         self._scored = True
+        self._said: Turn | None = None
+        """The turn under way, or the one that the environment is asked about."""
+        self._thought, self._acts_from = "", 0
+        """Its text up to where thinking was cut, and how many of its ids come before that."""
+        self._cut: StopReason | None = None
+        """The budget that is spent, once the environment is told so."""
         self._asked_at = 0.0
 
     @property
     def max_new_tokens(self) -> int:
         """Most tokens of the turn that is asked for next."""
-        return min(self._budgets.max_tokens_per_turn, self._limit - len(self._ids))
+        budgets, said = self._budgets, len(self._said.token_ids) if self._said else 0
+        most = budgets.max_tokens_per_turn if said else budgets.max_thinking_tokens or budgets.max_tokens_per_turn
+        return min(most - said, self._limit - len(self._ids))
 
-    def begin(self) -> list[int] | None:
-        """Set the task up; return the ids of the opening, or None when the episode is over already."""
-        try:
-            with self._environment("beginning"):
-                self._observation = self.env.reset(self.task, self._seed).text
-        except (EnvironmentFault, JudgeFault) as fault:
-            self._fail(fault)
-            return None
-        return self._ask(self._chat.opening(self._observation, self.env.tools_for(self.task)))
+    def begin(self, faults: FaultRates | None = None) -> Begin:
+        """What sets the task up. `faults` are rates of injected faults."""
+        return Begin(self.task, self._seed, faults)
 
-    def receive(self, completion: Completion) -> list[int] | None:
-        """Play one sampled turn; return the ids to append next, or None when the episode is over."""
-        sampling_seconds = time.perf_counter() - self._asked_at
-        ids = completion.token_ids
-        self._append(ids, completion.logprobs)
-        text = self._chat.text(ids)
-        before, state_hash, result, fault = self.environment_seconds, "", None, None
-        try:
-            with self._environment("stepping"):
-                state_hash = self.env.state_hash()
-                result = self.env.step(text)
-        except (EnvironmentFault, JudgeFault) as error:
-            fault = error
-        self._turns.append(
-            Turn(
-                observation=self._observation,
-                text=text,
-                token_ids=ids,
-                logprobs=completion.logprobs,
-                action=result.action if result else None,
-                events=result.events if result else (),
-                components=result.components if result else {},
-                state_hash=state_hash,
-                sampling_seconds=sampling_seconds,
-                environment_seconds=self.environment_seconds - before,
-            )
+    def receive(self, completion: Completion) -> Step | Cut | list[int]:
+        """Note one sampled turn; return what to ask the environment, or what is read before the turn goes on.
+
+        A turn that the budget of the whole episode ended in its middle is no action: it is noted, and nobody blames the
+        agent for half a JSON object.
+        """
+        self._append(completion.token_ids, completion.logprobs)
+        turn = self._said or Turn(self._observation, "", [], [], None, (), {}, "")
+        ids, logprobs = turn.token_ids + completion.token_ids, turn.logprobs + completion.logprobs
+        self._said = turn = msgspec.structs.replace(
+            turn,
+            text=self._thought + self._chat.text(ids[self._acts_from :]),
+            token_ids=ids,
+            logprobs=logprobs,
+            sampling_seconds=time.perf_counter() - self._asked_at,
         )
-        if result is None:
-            self._fail(fault)
-            return None
-        return self._go_on(result, closed=ids[-1] == self._chat.end_id)
+        if not completion.stopped and len(ids) == self._budgets.max_thinking_tokens:
+            return self._hand_over()
+        if not completion.stopped and len(self._ids) >= self._limit:
+            return self._cut_turn()
+        return Step(turn.text)
+
+    def go_on(self, answer: Answer) -> list[int] | Cut | None:
+        """Note what the environment answered; return the ids to append next, or the cut to ask for, or None."""
+        self.environment_seconds += answer.seconds
+        if isinstance(answer, Begun):
+            self._observation = answer.observation
+            return self._read(self._chat.opening(self._observation, self._tools))
+        if isinstance(answer, Stepped):
+            return self._stepped(answer)
+        if isinstance(answer, CutShort):
+            self._note_cut(answer.result)
+        else:
+            self._note_failure(answer)
+        return None
+
+    def cancel(self) -> None:
+        """The episode is given up while it is under way."""
+        self._note_failure(Failed(StopReason.CANCELLED, "The episode was given up while it was under way."))
 
     def trajectory(self) -> Trajectory:
         """The record of the episode, once it is over."""
@@ -135,24 +156,62 @@ class Episode:
             policy_version=self._version,
             seed=self._seed,
             temperature=self._temperature,
-            reward_version=str(getattr(self.env.score, "version", "")),
+            reward_version=str(getattr(self.score, "version", "")),
+            constrained=self._constrained,
         )
 
     # Inside -------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, result: StepResult, closed: bool) -> list[int] | None:
+    def _stepped(self, answer: Stepped) -> list[int] | Cut | None:
         """Decide what a step means for the episode."""
+        result, turn = answer.result, self._take_said()
+        self._turns.append(
+            msgspec.structs.replace(
+                turn,
+                action=result.action,
+                events=result.events,
+                components=result.components,
+                state_hash=answer.state_hash,
+                environment_seconds=answer.seconds,
+            )
+        )
         self._scored = self._scored and result.reward is not None
         self._observation = result.observation.text
         self.stop = stop_reason(result)
         if self.stop is not None:
             return None
         if len(self._turns) >= self._budgets.max_turns:
-            self._cut(StopReason.MAX_TURNS)
-            return None
-        return self._ask(self._chat.following(self._observation, closed))
+            return self._ask_to_cut(StopReason.MAX_TURNS)
+        closed, most = turn.token_ids[-1] == self._chat.end_id, self._budgets.max_observation_tokens
+        return self._read(self._chat.following(self._observation, closed, most))
 
-    def _ask(self, ids: list[int]) -> list[int] | None:
+    def _cut_turn(self) -> Cut:
+        """Note the turn under way, which no more token fits into, and ask for the cut."""
+        self._turns.append(self._take_said())
+        return self._ask_to_cut(self._limit_reason)
+
+    def _hand_over(self) -> Cut | list[int]:
+        """Thinking has used its budget: unless the action has begun, it is cut by ids that are read and not trained.
+
+        When not even one more token fits, the episode is cut in the middle of the turn.
+        """
+        assert self._said is not None, "a turn is under way"
+        begun = "{" in self._said.text
+        ids = [] if begun else self._chat.hand_over
+        if len(self._ids) + len(ids) >= self._limit:
+            return self._cut_turn()
+        self._append(ids)
+        if not begun:
+            self._thought, self._acts_from = self._said.text + self._chat.text(ids), len(self._said.token_ids)
+        return ids
+
+    def _take_said(self) -> Turn:
+        turn, self._said = self._said, None
+        self._thought, self._acts_from = "", 0
+        assert turn is not None, "the environment answers a step that was not asked for"
+        return turn
+
+    def _read(self, ids: list[int]) -> list[int] | Cut:
         """Append what the model reads next, if at least one token of a turn fits after it."""
         if len(self._ids) + len(ids) >= self._limit:
             if not self._turns:
@@ -160,8 +219,7 @@ class Episode:
                     f"the opening of a task of family '{self.task.family}' has {len(ids)} tokens, and an episode has "
                     f"room for {self._limit}: raise rollout.max_tokens, as far as the model's context allows."
                 )
-            self._cut(self._limit_reason)
-            return None
+            return self._ask_to_cut(self._limit_reason)
         self._append(ids)
         self._asked_at = time.perf_counter()
         return ids
@@ -172,32 +230,26 @@ class Episode:
         self._mask.extend([logprobs is not None] * len(ids))
         self._logprobs.extend([0.0] * len(ids) if logprobs is None else logprobs)
 
-    def _cut(self, stop: StopReason) -> None:
-        """A budget outside the environment ends the episode; what that costs counts to the last turn."""
-        try:
-            with self._environment("cutting"):
-                result = self.env.cut(stop)
-        except (EnvironmentFault, JudgeFault) as fault:
-            self._fail(fault)
-            return
-        self.stop = stop
+    def _ask_to_cut(self, stop: StopReason) -> Cut:
+        """A budget outside the environment ends the episode."""
+        self._cut = stop
+        return Cut(stop)
+
+    def _note_cut(self, result: StepResult) -> None:
+        """What a spent budget costs counts to the last turn."""
+        self.stop = self._cut
         if self._turns:
             self._turns[-1] = _with_cut(self._turns[-1], result)
 
-    def _fail(self, fault: FerrataError | None) -> None:
+    def _note_failure(self, failure: Failed) -> None:
         """Something that is not the agent failed."""
-        self.stop = StopReason.JUDGE_ERROR if isinstance(fault, JudgeFault) else StopReason.ENV_ERROR
-        self.fault = str(fault)
-
-    @contextmanager
-    def _environment(self, doing: str) -> Iterator[None]:
-        """Time what happens inside the environment, and name its failures."""
-        started = time.perf_counter()
-        try:
-            with boundary(EnvironmentFault, f"{doing} an episode of '{self.task.env}', family '{self.task.family}'"):
-                yield
-        finally:
-            self.environment_seconds += time.perf_counter() - started
+        self.stop, self.fault = failure.stop, failure.fault
+        if self._said is not None:
+            turn = self._take_said()
+            seconds = failure.seconds
+            self._turns.append(
+                msgspec.structs.replace(turn, state_hash=failure.state_hash, environment_seconds=seconds)
+            )
 
 
 def stop_reason(result: StepResult) -> StopReason | None:

@@ -1,4 +1,8 @@
-"""Environments by name: the built-in ones, and any class as `package.module:Class`."""
+"""Environments by name: the built-in ones, and any class as `package.module:Class`.
+
+make_env           one environment
+EnvironmentSpec    how to make one, as a record that can be sent to a worker process
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import ModuleType
 
 from ferrata.envs.audit import AuditLog
@@ -48,7 +53,7 @@ def make_env(
         audit: where every action is logged; nowhere when None.
 
     Raises:
-        UnknownNameError: no environment has this name, or it has no such family or tool set.
+        UnknownNameError: no environment has this name, or it has no such family, tool set, or tool in `faults`.
         TaskError: `package.module:Class` is not there, is no environment, or its definition has a mistake.
         UsageError: the environment has no such tier, or no family is left in its tiers.
     """
@@ -58,11 +63,32 @@ def make_env(
     refuse_unmade(env)
     try:
         env.choose(families, tools)
+        if faults:
+            faults.refuse_unknown(tool.name for tool in env.tools)
     except UsageError:
         env.close()
         raise
     env.faults, env.audit = faults, audit
     return env
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """How to make an environment: calling it makes one. The fields are what `make_env` takes."""
+
+    name: str
+    tiers: tuple[int, ...] = (1,)
+    rewards: RewardSection | None = None
+    families: tuple[str, ...] = ()
+    tools: str = ""
+    audit: AuditLog | None = None
+    """Where every action is logged: in each process that the record is sent to, a file of its own."""
+
+    def __call__(self) -> Environment:
+        """Make one. Raises as `make_env` does."""
+        return make_env(
+            self.name, self.tiers, rewards=self.rewards, families=self.families, tools=self.tools, audit=self.audit
+        )
 
 
 def find_environment(name: str) -> type[Environment]:

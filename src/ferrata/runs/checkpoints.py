@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any
 import msgspec
 
 from ferrata.errors import CheckpointError
+from ferrata.files import sync, sync_tree
 from ferrata.runs.disk import free_bytes, human_size, is_full
 
 _MANIFEST = "manifest.json"
@@ -69,9 +69,9 @@ class Checkpoints:
             write(unfinished)
             _write_json(unfinished / _STATE, state)
             _write_json(unfinished / _MANIFEST, _manifest(unfinished))
-            _sync(unfinished)
+            sync_tree(unfinished)
             unfinished.rename(target)
-            _sync_folder(self.folder)
+            sync(self.folder)
         except BaseException as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             explained = self._explained(error, name)
@@ -165,20 +165,3 @@ def _load(path: Path) -> Checkpoint:
     match = _NAME.match(path.name)
     assert match is not None, path
     return Checkpoint(path, match[2], json.loads((path / _STATE).read_text(encoding="utf-8")))
-
-
-def _sync(folder: Path) -> None:
-    """Force every file, then every folder, to the disk, so that a rename never outruns its content."""
-    for path in [*_files(folder), folder / _MANIFEST]:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    for path in [*(path for path in folder.rglob("*") if path.is_dir()), folder]:
-        _sync_folder(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,6 +6,8 @@ metrics when they are there, and leaves out what is not:
     rollout/success             share of the collected episodes that succeeded
     rollout/reward              mean reward per episode
     rollout/tokens_per_second   sampled tokens per second of the collection
+    time/prefill, time/decode, time/environment, time/idle, time/collection
+                                where the time of the collection went (seconds)
     reward/<component>          mean of one reward component per episode
     stop/<reason>               share of episodes that stopped for this reason
     <stage>/loss, rl/kl, rl/entropy

@@ -10,20 +10,27 @@ Shape legend: S slots; R rows (episodes that get a token in this step); T packed
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ferrata.errors import PolicyError
+from ferrata.errors import PolicyError, SamplerFault
 from ferrata.models.policy import Policy
+from ferrata.sampling.closing import Closings
+from ferrata.sampling.constraining import Constraints
+from ferrata.sampling.decoder import Decoder
 from ferrata.sampling.draw import draw
-from ferrata.sampling.protocol import Completion
-from ferrata.sampling.ragged import ATTENTION, Integers, Packing, SlotCache, register
+from ferrata.sampling.passes import Pass, fast_pass
+from ferrata.sampling.protocol import ActionsOnly, Completion, SamplerClock
+from ferrata.sampling.ragged import Integers, Packing, SlotCache, register
+from ferrata.sampling.slots import MIN_SHARED_TOKENS, Slots, common
+from ferrata.sampling.weights import SamplingWeights
 
 MAX_READING_TOKENS = 8192
 """Most tokens that one step reads, padding to the longest text included; the rest waits for the next step. Bounds the
@@ -31,49 +38,14 @@ memory of a step."""
 
 
 @dataclass
-class _Slots:
-    """What is known about the episode in each slot; arrays of length S."""
+class SamplerCounts:
+    """Tokens since the sampler was made."""
 
-    fed: Integers
-    """Tokens whose keys and values are in the store."""
-    last: Integers
-    """The token sampled last, not yet in the store."""
-    count: Integers
-    """Tokens sampled in the turn under way."""
-    budget: Integers
-    """Most tokens of that turn."""
-    drawn: Integers
-    """Tokens sampled in the whole episode."""
-    sampling: np.ndarray
-    """True in the middle of a turn."""
-    temperature: np.ndarray
-    uniforms: np.ndarray
-    """(S, C): the number that decides each of the episode's draws."""
-    tokens: Integers
-    """(S, C): ids of the turn under way."""
-    logprobs: np.ndarray
-    """(S, C): and their log-probabilities."""
-
-    @classmethod
-    def make(cls, slots: int, capacity: int) -> _Slots:
-        """Empty slots."""
-        fed, last, count, budget, drawn = (np.zeros(slots, dtype=np.int64) for _ in range(5))
-        sampling, temperature = np.zeros(slots, dtype=bool), np.ones(slots, dtype=np.float32)
-        uniforms, logprobs = np.zeros((slots, capacity)), np.zeros((slots, capacity))
-        tokens = np.zeros((slots, capacity), dtype=np.int64)
-        return cls(fed, last, count, budget, drawn, sampling, temperature, uniforms, tokens, logprobs)
-
-    def move(self, source: int, target: int) -> None:
-        """Copy the state of one slot to another."""
-        for array in vars(self).values():
-            array[target] = array[source]
-
-    def clear(self, slot: int, seed: int, temperature: float) -> None:
-        """Begin an episode."""
-        for array in (self.fed, self.last, self.count, self.budget, self.drawn, self.sampling):
-            array[slot] = 0
-        self.temperature[slot] = temperature
-        self.uniforms[slot] = np.random.default_rng(seed).random(self.uniforms.shape[1])
+    read: int = 0
+    """Handed over as openings and observations, and computed."""
+    shared: int = 0
+    """Handed over as openings, and found in the store instead."""
+    sampled: int = 0
 
 
 @dataclass
@@ -98,41 +70,80 @@ class LocalSampler:
         policy: model, tokenizer and chat; its weights may change between episodes, see `publish`.
         slots: episodes at once.
         max_length: tokens of one episode in all; the model's own context bounds it as well.
+        stop: what ends a turn before its budget does: 'turn', the end-of-turn token; 'json', that token or the end of
+            the JSON object that names an action, whichever comes first.
+        dtype: what to compute in; None means what the policy's weights are in.
 
     Raises:
-        PolicyError: the model's attention is of a kind that a packed pass cannot compute.
+        PolicyError: the model's attention is of a kind that a packed pass cannot compute, or its tokenizer cannot
+            say where a JSON object ends.
     """
 
-    def __init__(self, policy: Policy, slots: int, max_length: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        slots: int,
+        max_length: int,
+        stop: Literal["turn", "json"] = "turn",
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         _check(policy)
         register()
-        self.model = policy.model
+        self.weights = SamplingWeights(policy.model, dtype)
+        self.model = self.weights.model
         self.max_length = min(max_length, _context(policy.model))
         self.version = 0
+        self.clock = SamplerClock()
+        """Where its time went so far."""
+        self.counts = SamplerCounts()
         self._slots = slots
-        self._cache = SlotCache(policy.model, slots, self.max_length)
-        self._state = _Slots.make(slots, self.max_length)
+        self._cache = SlotCache(self.model, slots, self.max_length)
+        self.forward: Pass = fast_pass(self.model, self._cache)
+        """What computes the logits of a step."""
+        self._state = Slots.make(slots, self.max_length)
         self._keys: list[int] = []
         self._slot_of: dict[int, int] = {}
         self._pending: dict[int, list[int]] = {}
+        self._closings = Closings(policy.tokenizer) if stop == "json" else None
+        self._constraints = Constraints(policy, stop)
         self._stops = np.array(sorted(policy.chat.stop_ids), dtype=np.int64)
+        self._sound = True
+        """The published weights are those that sample."""
 
     @property
     def free(self) -> int:
         """Episodes that can be opened now."""
         return self._slots - len(self._keys)
 
-    def open(self, key: int, seed: int, temperature: float) -> None:
-        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy."""
+    def open(self, key: int, seed: int, temperature: float, only: ActionsOnly | None = None) -> None:
+        """Begin an episode. `seed` decides all its draws; temperature 0.0 is greedy; `only` constrains what it says.
+
+        Raises:
+            SamplerFault: the last `publish` failed.
+            UsageError: llguidance is not installed.
+            PolicyError: the policy's tokenizer does not say which bytes its tokens stand for.
+            TaskError: a tool's schema says something that cannot be held to.
+        """
         assert self.free > 0, "no slot is free"
         assert key not in self._slot_of, f"episode {key} is open already"
+        if not self._sound:
+            raise SamplerFault("This sampler does not hold the published weights: nothing may be sampled with it.")
+        if only is not None:
+            self._constraints.open(key, only)
+        if not self._keys and isinstance(self.forward, Decoder):
+            # Also without `publish`, nobody is to meet old and new weights side by side.
+            self.forward.renew()
         slot = len(self._keys)
         self._keys.append(key)
         self._slot_of[key] = slot
         self._state.clear(slot, seed, temperature)
 
     def submit(self, key: int, ids: Sequence[int], max_new_tokens: int) -> None:
-        """Append new ids to the episode and ask for its next turn of at most `max_new_tokens` tokens."""
+        """Append new ids to the episode and ask for its next turn of at most `max_new_tokens` tokens.
+
+        Without new ids the last turn goes on.
+        """
         slot, state = self._slot_of[key], self._state
         in_turn = bool(state.sampling[slot]) or key in self._pending
         assert not in_turn, f"episode {key} is still in a turn"
@@ -144,9 +155,13 @@ class LocalSampler:
         state.budget[slot] = max_new_tokens
         state.count[slot] = 0
         self._pending[key] = pending
+        if self._closings is not None and ids:
+            self._closings.begin(key)
+        self._constraints.begin(key, ids, max_new_tokens)
 
     def advance(self) -> list[Completion]:
         """Take one step for all episodes that wait for a turn; return the turns that it finished."""
+        started = time.perf_counter()
         step = self._plan()
         if step is None:
             return []
@@ -155,25 +170,48 @@ class LocalSampler:
             slots = step.slots
             uniforms = self._state.uniforms[slots, self._state.drawn[slots]]
             temperature = self._state.temperature[slots]
-            drawn = draw(logits_RV, self._tensor(temperature), self._tensor(uniforms))
-        tokens_R, logprobs_R = (values.cpu().numpy() for values in drawn)
-        return self._note(slots, tokens_R, logprobs_R)
+            tokens_R, logprobs_R = self._draw(logits_RV, slots, temperature, uniforms)
+        completions = self._note(slots, tokens_R, logprobs_R)
+        self.counts.read += len(step.tokens) - step.packing.sampling
+        self.counts.sampled += len(slots)
+        self._count_seconds(step, time.perf_counter() - started)
+        return completions
 
     def close(self, key: int) -> None:
-        """Forget the episode, also in the middle of a turn. The last slot moves into the freed one."""
+        """Forget the episode, also in the middle of a turn. The last slot moves into the freed one.
+
+        With the last episode everything that was read is forgotten, so that what is sampled next depends on nothing
+        that was sampled before: a run that was interrupted goes on as one that was not.
+        """
         slot = self._slot_of.pop(key)
         self._pending.pop(key, None)
+        self._constraints.forget(key)
+        if self._closings is not None:
+            self._closings.forget(key)
         last_key, last_slot = self._keys.pop(), len(self._keys)
         if last_slot != slot:
             self._cache.copy(last_slot, slot, int(self._state.fed[last_slot]))
             self._state.move(last_slot, slot)
             self._keys[slot] = last_key
             self._slot_of[last_key] = slot
+        if not self._keys:
+            self._state.forget()
 
     def publish(self, version: int) -> None:
-        """The weights have changed: what open episodes have read would be stale, so none may be open."""
+        """The weights have changed: what open episodes have read would be stale, so none may be open.
+
+        Raises:
+            SamplerFault: the new weights did not reach the model that samples.
+        """
         assert not self._keys, "publish() while episodes are open"
-        self.version = version
+        self._sound = False
+        self.weights.refresh()
+        self._state.forget()
+        self.forward = fast_pass(self.model, self._cache)
+        self._sound, self.version = True, version
+
+    def shutdown(self) -> None:
+        """There is nothing to release: all that it holds goes when it goes."""
 
     # One step ---------------------------------------------------------------------------------------------------
 
@@ -207,46 +245,77 @@ class LocalSampler:
         )
 
     def _take_pending(self) -> tuple[list[tuple[int, list[int]]], list[tuple[int, int]]]:
-        """Take what this step reads: (slot, ids) of the readers, and (slot, leader) of those with the same opening."""
+        """Take what this step reads: (slot, ids) of the readers, and (slot, leader) of those with the same opening.
+
+        An opening that begins as another one of this step does waits for the next step, and is read from there on.
+        """
         readers: list[tuple[int, list[int]]] = []
         followers: list[tuple[int, int]] = []
         leaders: dict[tuple[int, ...], int] = {}
-        longest = 0
         for key, ids in list(self._pending.items()):
             slot = self._slot_of[key]
             opening = tuple(ids) if self._state.fed[slot] == 0 else None
             if opening is not None and opening in leaders:
                 followers.append((slot, leaders[opening]))
-            elif readers and (len(readers) + 1) * max(longest, len(ids)) > MAX_READING_TOKENS:
+                self.counts.shared += len(ids)
+            elif _too_much(readers, ids) or (opening is not None and self._is_read_now(opening, leaders)):
                 continue
+            elif opening is not None:
+                leaders[opening] = slot
+                readers.append((slot, self._share(slot, ids)))
             else:
                 readers.append((slot, ids))
-                longest = max(longest, len(ids))
-                if opening is not None:
-                    leaders[opening] = slot
             del self._pending[key]
         return readers, followers
 
+    def _is_read_now(self, opening: Sequence[int], leaders: Collection[Sequence[int]]) -> bool:
+        """True when this step already reads a beginning of the opening that the store does not hold yet."""
+        if len(opening) <= MIN_SHARED_TOKENS or not leaders:
+            return False
+        held = self._state.beginning(opening)[1]
+        return max(common(opening, other) for other in leaders) >= max(held + 1, MIN_SHARED_TOKENS)
+
+    def _share(self, slot: int, ids: list[int]) -> list[int]:
+        """Copy what the store holds of an opening into its slot; return the rest, which has to be read."""
+        source, length = self._state.beginning(ids)
+        if length:
+            if source != slot:
+                self._cache.copy(source, slot, length)
+            self._state.take(slot, ids[:length])
+            self.counts.shared += length
+        return ids[length:]
+
     def _forward(self, step: _Step) -> Tensor:
         """Logits (R, V) of each row's next token; the store then holds everything that was fed."""
-        self._cache.aim(step.packing)
-        with _ragged(self.model):
-            output = self.model(
-                input_ids=self._tensor(step.tokens)[None],
-                position_ids=self._tensor(step.packing.positions)[None],
-                cache=self._cache,
-                use_cache=True,
-                logits_to_keep=self._tensor(step.fed),
-                packing=step.packing,
-            )
-        fed_rows = len(step.fed)
-        self._state.fed[step.slots[:fed_rows]] = step.packing.positions[step.fed] + 1
+        state, fed_rows, packing = self._state, len(step.fed), step.packing
+        self._cache.aim(packing)
+        tokens, positions, last = (self._tensor(values) for values in (step.tokens, packing.positions, step.fed))
+        fed_slots = step.slots[:fed_rows]
+        state.held[fed_slots] = state.fed[fed_slots]
+        logits = self.forward(tokens, positions, last, packing, self._cache)
+        state.texts[packing.slots, packing.positions] = step.tokens
+        state.fed[fed_slots] = state.held[fed_slots] = packing.positions[step.fed] + 1
         for slot, row in zip(step.slots[fed_rows:], step.sources[fed_rows:], strict=True):
             leader = int(step.slots[row])
-            self._state.fed[slot] = self._state.fed[leader]
-            self._cache.copy(leader, int(slot), int(self._state.fed[leader]))
-        logits: Tensor = output.logits[0]
+            length = int(state.fed[leader])
+            self._cache.copy(leader, int(slot), length)
+            state.take(int(slot), state.texts[leader, :length])
         return logits if len(step.slots) == fed_rows else logits[self._tensor(step.sources)]
+
+    def _draw(
+        self, logits_RV: Tensor, slots_R: Integers, temperature_R: np.ndarray, uniforms_R: np.ndarray
+    ) -> tuple[Integers, np.ndarray]:
+        """One token for each row and its log-probability; constrained episodes draw from what they may say."""
+        constrained = bool(self._constraints)
+        if constrained:
+            keys = [self._keys[slot] for slot in slots_R]
+            left = (self._state.budget - self._state.count)[slots_R].tolist()
+            logits_RV = self._constraints.bar(logits_RV, keys, left)
+        drawn = draw(logits_RV, self._tensor(temperature_R), self._tensor(uniforms_R))
+        tokens_R, logprobs_R = (values.cpu().numpy() for values in drawn)
+        if constrained:
+            self._constraints.follow(keys, tokens_R, logprobs_R, left)
+        return tokens_R, logprobs_R
 
     def _note(self, slots_R: Integers, tokens_R: Integers, logprobs_R: np.ndarray) -> list[Completion]:
         """Write the drawn tokens down and return the turns that they end."""
@@ -258,9 +327,17 @@ class LocalSampler:
         state.count[slots_R] += 1
         state.drawn[slots_R] += 1
         stopped_R = np.isin(tokens_R, self._stops)
+        if self._closings is not None:
+            pairs = zip(slots_R, tokens_R, strict=True)
+            stopped_R |= [self._closings.closes(self._keys[slot], int(token)) for slot, token in pairs]
         done_R = stopped_R | (state.count[slots_R] >= state.budget[slots_R])
         state.sampling[slots_R] = ~done_R
         return [self._completion(int(slots_R[row]), bool(stopped_R[row])) for row in np.flatnonzero(done_R)]
+
+    def _count_seconds(self, step: _Step, seconds: float) -> None:
+        """Divide the time of a step between reading and sampling, by their share of its packed tokens."""
+        sampling = seconds * step.packing.sampling / len(step.tokens)
+        self.clock = SamplerClock(self.clock.prefill + seconds - sampling, self.clock.decode + sampling)
 
     def _completion(self, slot: int, stopped: bool) -> Completion:
         count = int(self._state.count[slot])
@@ -271,19 +348,10 @@ class LocalSampler:
         return torch.from_numpy(values).to(self.model.device)
 
 
-@contextmanager
-def _ragged(model: PreTrainedModel) -> Iterator[None]:
-    """Switch the model to packed attention and evaluation mode, and back."""
-    before, training = model.config._attn_implementation, model.training
-    model.config._attn_implementation = ATTENTION
-    if training:
-        model.eval()
-    try:
-        yield
-    finally:
-        model.config._attn_implementation = before
-        if training:
-            model.train()
+def _too_much(readers: list[tuple[int, list[int]]], ids: list[int]) -> bool:
+    """True when a step that already reads these texts has no room for one more."""
+    longest = max((len(read) for _, read in readers), default=0)
+    return bool(readers) and (len(readers) + 1) * max(longest, len(ids)) > MAX_READING_TOKENS
 
 
 def _check(policy: Policy) -> None:

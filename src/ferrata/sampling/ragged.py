@@ -7,6 +7,11 @@ layers see no padding. The model is an ordinary transformers model; it reaches t
     SlotCache.update      each layer writes its new keys and values into the store
     ragged_attention      each layer's attention, over the store
 
+`decoder` reaches the store without transformers in between:
+
+    SlotCache.write       the same, for keys and values that stand side by side
+    attend                the attention itself
+
     Packing     which token belongs where; built once a step, used by every layer
     KeyValues   the preallocated store
 
@@ -34,6 +39,10 @@ from ferrata.errors import PolicyError
 
 ATTENTION = "ferrata_ragged"
 """Name of `ragged_attention` in transformers' table."""
+
+LONG_TOKENS = 512
+"""From this length on, attention of sampling episodes is computed in blocks of `BLOCK_SLOTS` slots."""
+BLOCK_SLOTS = 4
 
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 """Arguments that change the attention formula; a model that passes one is refused."""
@@ -79,6 +88,22 @@ class Packing:
         last_n[self.slots[: self.sampling]] = self.positions[: self.sampling]
         unseen_nL = torch.arange(self.longest, device=self.device) > self._tensor(last_n)[:, None]
         return torch.zeros(unseen_nL.shape, device=self.device).masked_fill_(unseen_nL, -torch.inf)[:, None, None]
+
+    @cached_property
+    def blocks(self) -> list[tuple[int, int, int]]:
+        """Neighbouring slots as (begin, end, longest of those that sample, 0 when none does).
+
+        Short episodes are one block. Among long ones, each block pays for its own longest alone.
+        """
+        if self.longest < LONG_TOKENS:
+            return [(0, self.live, self.longest)]
+        lengths_n = np.zeros(self.live, dtype=np.int64)
+        lengths_n[self.slots[: self.sampling]] = self.positions[: self.sampling] + 1
+        begins = range(0, self.live, BLOCK_SLOTS)
+        return [
+            (begin, min(begin + BLOCK_SLOTS, self.live), int(lengths_n[begin : begin + BLOCK_SLOTS].max()))
+            for begin in begins
+        ]
 
     @cached_property
     def reading_slots(self) -> Tensor:
@@ -129,10 +154,13 @@ class SlotCache(Cache):
         shape = (config.num_hidden_layers, 2, slots, self.heads, capacity, head_dim)
         self.store = _allocate(shape, model)
         self.index: Tensor | None = None
+        self.index_of_both: Tensor | None = None
 
     def aim(self, packing: Packing) -> None:
         """Say where the next forward pass writes."""
         self.index = packing.store_index(self.heads, self.capacity)
+        values = self.index.view(-1, self.heads) + self.store[0, 0, ..., 0].numel()
+        self.index_of_both = torch.cat([self.index.view(-1, self.heads), values], dim=1).flatten()
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -143,6 +171,14 @@ class SlotCache(Cache):
             rows = states[0].transpose(0, 1).reshape(-1, states.shape[-1])
             store.view(-1, states.shape[-1]).index_copy_(0, self.index, rows)
         return self.store[layer_idx, 0], self.store[layer_idx, 1]
+
+    def write(self, both_TED: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Write packed keys and values (T, 2K, D), the keys first; return those of all slots (S, K, C, D)."""
+        assert self.index_of_both is not None, "aim() comes before a forward pass"
+        store = self.store[layer]
+        rows = both_TED.reshape(-1, both_TED.shape[-1])
+        store.view(-1, rows.shape[-1]).index_copy_(0, self.index_of_both, rows)
+        return store[0], store[1]
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of one slot to another."""
@@ -181,14 +217,18 @@ def ragged_attention(
     """Attention of packed queries (1, H, T, D) over the store (S, K, C, D); returns (1, T, H, D)."""
     assert packing is not None, "ragged attention runs inside a sampler only"
     refuse_variants(kwargs, key.shape[2])
-    query_THD = query[0].transpose(0, 1)
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    return attend(query[0].transpose(0, 1), key, value, packing, scale).unsqueeze(0), None
+
+
+def attend(query_THD: Tensor, key: Tensor, value: Tensor, packing: Packing, scale: float) -> Tensor:
+    """Attention of packed queries over the store (S, K, C, D); returns (T, H, D)."""
     parts = []
     if packing.sampling:
         parts.append(_sampling_attention(query_THD[: packing.sampling] * scale, key, value, packing))
     if len(packing.counts):
         parts.append(_reading_attention(query_THD[packing.sampling :], key, value, packing, scale))
-    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def refuse_variants(arguments: dict[str, Any], capacity: int) -> None:
@@ -206,16 +246,28 @@ def _sampling_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: 
 
     Two batched products are several times faster here than the fused kernel, which is made for many queries.
     """
-    n, (_, heads, capacity, dim) = packing.live, key.shape
     query_nHD = query_MHD
     if not packing.dense:
-        query_nHD = query_MHD.new_zeros(n, *query_MHD.shape[1:]).index_copy_(0, packing.sampling_slots, query_MHD)
-    grouped = query_nHD.reshape(n * heads, -1, dim)
-    keys, values = (store.view(-1, capacity, dim)[: n * heads, : packing.longest] for store in (key, value))
-    scores = torch.bmm(grouped, keys.transpose(1, 2)).view(n, heads, -1, packing.longest)
-    weights = scores.add_(packing.sampling_mask).softmax(dim=-1)
-    mixed = torch.bmm(weights.view(n * heads, -1, packing.longest), values).view(n, -1, dim)
+        query_nHD = query_MHD.new_zeros(packing.live, *query_MHD.shape[1:]).index_copy_(
+            0, packing.sampling_slots, query_MHD
+        )
+    parts = [_block_attention(query_nHD, key, value, packing, *block) for block in packing.blocks]
+    mixed = parts[0] if len(parts) == 1 else torch.cat(parts)
     return mixed if packing.dense else mixed.index_select(0, packing.sampling_slots)
+
+
+def _block_attention(
+    query_nHD: Tensor, key: Tensor, value: Tensor, packing: Packing, begin: int, end: int, longest: int
+) -> Tensor:
+    """Attention of the slots from `begin` to `end`, which see at most `longest` tokens; zeros where none samples."""
+    query, (_, heads, capacity, dim) = query_nHD[begin:end], key.shape
+    if not longest:
+        return torch.zeros_like(query)
+    grouped = query.reshape((end - begin) * heads, -1, dim)
+    keys, values = (store[begin:end].view(-1, capacity, dim)[:, :longest] for store in (key, value))
+    scores = torch.bmm(grouped, keys.transpose(1, 2)).view(end - begin, heads, -1, longest)
+    weights = scores.add_(packing.sampling_mask[begin:end, ..., :longest]).softmax(dim=-1)
+    return torch.bmm(weights.view(len(grouped), -1, longest), values).view(end - begin, -1, dim)
 
 
 def _reading_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: Packing, scale: float) -> Tensor:

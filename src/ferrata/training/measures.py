@@ -37,13 +37,17 @@ def measure_work(stats: CollectionStats) -> dict[str, float]:
     """Where the time of a collection went (seconds), how fast it sampled (tokens a second), what was dropped."""
     return {
         "time/sampling": stats.sampling_seconds,
+        "time/prefill": stats.prefill_seconds,
+        "time/decode": stats.decode_seconds,
         "time/environment": stats.environment_seconds,
+        "time/idle": stats.idle_seconds,
         "time/collection": stats.seconds,
         "rollout/tokens_per_second": stats.tokens_sampled / max(stats.seconds, 1e-9),
         "rollout/tokens_sampled": stats.tokens_sampled,
         "rollout/tokens_read": stats.tokens_read,
         "rollout/retried": stats.retried,
         "rollout/dropped": sum(stats.dropped.values()),
+        "rollout/overdue": stats.overdue,
     }
 
 

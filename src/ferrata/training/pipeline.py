@@ -9,6 +9,7 @@ from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import RunView
 from ferrata.training import rl, supervised
+from ferrata.training.demonstrations import measure
 from ferrata.training.saving import POLICY, go_back
 from ferrata.training.session import Session
 
@@ -25,6 +26,8 @@ def run(recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts
     try:
         session.rewards.check_dominance(session.unseen)
         position = go_back(session) if resume else None
+        if position is None:
+            check_budgets(session)
         remaining = recipe.stages[recipe.stages.index(position.stage) :] if position else recipe.stages
         for stage in remaining:
             if getattr(recipe, stage).updates == 0:
@@ -37,6 +40,14 @@ def run(recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts
         save_policy(session.policy, folder.policy)
     finally:
         session.close()
+
+
+def check_budgets(session: Session) -> None:
+    """Say before anything is trained what does not fit into an episode, and refuse when most does not."""
+    measured = measure(session.recipe, session.env, session.policy)
+    measured.refuse_misfits()
+    for sentence in measured.sentences:
+        session.view.message(sentence)
 
 
 def check_gate(session: Session, stage: str) -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import time
 
+from transformers import PreTrainedModel
+
 from ferrata.learning.learner import Learner
 from ferrata.learning.preparation import prepare
+from ferrata.models.adapters import has_adapters, load_adapters, save_adapters, twin
 from ferrata.models.policy import load_policy, save_policy
 from ferrata.records import Task
 from ferrata.rollout.collector import Collection
 from ferrata.seeds import stream
 from ferrata.training.measures import measure_groups, measure_work
-from ferrata.training.saving import Position, restore, save
+from ferrata.training.saving import ADAPTERS, Position, restore, save
 from ferrata.training.session import Session
 
 
@@ -55,16 +58,27 @@ def draw_groups(session: Session, update: int) -> list[tuple[Task, int]]:
 
 def make_learner(session: Session, position: Position | None) -> Learner:
     """The learner, with the policy that RL started from as its frozen reference where KL is asked for."""
-    section, reference = session.recipe.rl, None
-    if section.kl > 0:
-        folder = session.folder.path / "reference"
-        if position is None:
-            save_policy(session.policy, folder)
-        reference = load_policy(folder).model
+    section = session.recipe.rl
+    reference = start_of_rl(session, is_now=position is None) if section.kl > 0 else None
     learner = Learner(session.policy.model, section, reference, session.recipe.rollout.max_tokens)
     if position:
         restore(learner, position)
     return learner
+
+
+def start_of_rl(session: Session, is_now: bool) -> PreTrainedModel:
+    """The policy that RL started from, or starts from now; where it has adapters, on the same frozen weights."""
+    policy, folder = session.policy, session.folder.path / "reference"
+    if not has_adapters(policy.model):
+        if is_now:
+            save_policy(policy, folder)
+        return load_policy(folder).model
+    if is_now:
+        folder.mkdir(exist_ok=True)
+        save_adapters(policy.model, folder / ADAPTERS)
+    reference = twin(policy.model)
+    load_adapters(reference, folder / ADAPTERS)
+    return reference
 
 
 def record(session: Session, update: int, collection: Collection, learned: dict[str, float]) -> None:

@@ -4,9 +4,9 @@
     go_back   the whole run as it was at its newest checkpoint
     restore   a learner as it was there
 
-A checkpoint holds the policy as an ordinary transformers folder, the learner's optimizer state, and the stage
-and step they belong to. Every random stream is derived from the run's seed and the step, so nothing else is
-needed to go on exactly.
+A checkpoint holds the policy as an ordinary transformers folder, its adapters where it has any, the learner's
+optimizer state, and the stage and step they belong to. Every random stream is derived from the run's seed and the
+step, so nothing else is needed to go on exactly.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from typing import Any, Protocol
 import torch
 
 from ferrata.errors import CheckpointError
+from ferrata.models.adapters import has_adapters, load_adapters, save_adapters
 from ferrata.models.policy import load_policy, save_policy
 from ferrata.training.session import Session
 
 POLICY = "policy"
 """Folder of the policy inside a checkpoint."""
+ADAPTERS = "adapters.safetensors"
+"""File of the adapters beside it, where a policy has them."""
 _LEARNER = "learner.pt"
 
 
@@ -51,6 +54,8 @@ def save(session: Session, stage: str, step: int, learner: Stateful) -> None:
 
     def write(folder: Path) -> None:
         save_policy(session.policy, folder / POLICY)
+        if has_adapters(session.policy.model):
+            save_adapters(session.policy.model, folder / ADAPTERS)
         torch.save(learner.state_dict(), folder / _LEARNER)
 
     state = {"stage": stage, "step": step, "policy_version": session.sampler.version}
@@ -70,7 +75,7 @@ def go_back(session: Session) -> Position | None:
         return None
     position = Position(checkpoint.state["stage"], checkpoint.state["step"], checkpoint.path)
     session.folder.store.truncate_after(position.stage, position.step)
-    load_weights(session.policy.model, position.folder / POLICY)
+    load_weights(session.policy.model, position.folder)
     session.sampler.publish(checkpoint.state["policy_version"])
     return position
 
@@ -80,8 +85,12 @@ def restore(learner: Stateful, position: Position) -> None:
     learner.load_state_dict(torch.load(position.folder / _LEARNER, weights_only=True))
 
 
-def load_weights(model: torch.nn.Module, folder: Path) -> None:
-    """Copy the weights of a saved policy into a model of the same shape."""
+def load_weights(model: torch.nn.Module, checkpoint: Path) -> None:
+    """Give a model what was trained up to a checkpoint: its weights, or its adapters. Raises CheckpointError."""
+    if has_adapters(model):
+        load_adapters(model, checkpoint / ADAPTERS)
+        return
+    folder = checkpoint / POLICY
     try:
         model.load_state_dict(load_policy(str(folder)).model.state_dict())
     except RuntimeError as error:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import torch
 
 from ferrata.envs.audit import SEAL, AuditLog
-from ferrata.envs.base import Environment
 from ferrata.envs.faults import FaultRates
 from ferrata.errors import Interrupted
 from ferrata.evaluation.evaluate import evaluate
 from ferrata.evaluation.results import EvaluationResult, decode, encode
+from ferrata.models.adapters import attach
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
 from ferrata.records import Task, Trajectory
 from ferrata.rewards import RewardSpec
 from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
-from ferrata.rollout.worlds import make_env
+from ferrata.rollout.worlds import EnvironmentSpec
 from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import RunView, Score
-from ferrata.sampling.local import LocalSampler
+from ferrata.sampling.factory import make_sampler
+from ferrata.sampling.protocol import ActionsOnly
 from ferrata.seeds import derive
 from ferrata.tasks.splits import refuse_overlap
 
@@ -40,15 +43,38 @@ class Session:
         """Injected into the tools while RL collects; evaluation is without."""
         self.audit = AuditLog(folder.path / "audit") if recipe.run.audit else None
         """Where what the policy does is logged; scripted demonstrations are not."""
-        self.env = self._make_env(None)
+        self._opened = ExitStack()
+        """What must be closed, the last one first."""
+        self._opened.callback(self._close_audit)
+        try:
+            self._open()
+        except BaseException:
+            self._opened.close()
+            raise
+
+    def _open(self) -> None:
+        """Make the environment, the policy, and what plays them. Whatever fails, what was opened is closed again."""
+        recipe = self.recipe
+        self.env = self._env_spec(None)()
+        self._opened.callback(self.env.close)
+        if self.faults:
+            self.faults.refuse_unknown(tool.name for tool in self.env.tools)
         self.unseen = self.env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed)
         """The tasks of the full evaluation; training tasks are checked against them."""
         self.policy = load_policy(recipe.policy.model)
-        self.sampler = LocalSampler(self.policy, recipe.rollout.episodes_at_once, recipe.rollout.max_tokens)
-        self.judge = make_judge(recipe.judge, folder.path / VERDICTS)
+        if recipe.policy.lora_rank:
+            self._attach_adapters()
+        self.sampler = make_sampler(self.policy, recipe)
+        self._opened.callback(self.sampler.shutdown)
+        if recipe.evaluation.constrained:
+            self._refuse_unconstrainable()
+        self.judge = make_judge(recipe.judge, self.folder.path / VERDICTS)
+        if self.judge is not None:
+            self._opened.callback(self.judge.close)
         self.collector = Collector(
-            self.sampler, lambda: self._make_env(self.audit), self.policy.chat, recipe.rollout, self.judge
+            self.sampler, self._env_spec(self.audit), self.policy.chat, recipe.rollout, self.judge
         )
+        self._opened.callback(self.collector.close)
 
     def draw_tasks(self, n: int, *path: str | int) -> list[Task]:
         """`n` training tasks of the stream named by `path`; TaskError if one stands in the evaluation set."""
@@ -64,7 +90,7 @@ class Session:
             return
         self.scoring = self.env.score = spec
         # Environments that were made before would go on with the old weights.
-        self.collector.close()
+        self.collector.remake(self._env_spec(self.audit))
         text = f"Reward phase '{spec.phase}' has begun: from here on episodes are scored by weights {spec.version}."
         # A resumed run enters the phase again, but its store remembers the first time.
         if all(note.text != text for note in self.folder.store.notes("rewards")):
@@ -109,32 +135,40 @@ class Session:
             self.folder.store.add_note(stages[-1], 0, SEAL, self.audit.seal())
 
     def close(self) -> None:
-        """Close all environments, the judge and the audit log."""
-        self.env.close()
-        self.collector.close()
-        if self.judge is not None:
-            self.judge.close()
+        """Close all environments, the sampler, the judge and the audit log."""
+        self._opened.close()
+
+    def _close_audit(self) -> None:
         if self.audit is not None:
             self.audit.close()
             self.seal_audit()
 
-    def _make_env(self, audit: AuditLog | None) -> Environment:
+    def _attach_adapters(self) -> None:
+        section = self.recipe.policy
+        seed = derive(self.recipe.seed, "policy", "adapters")
+        attach(self.policy.model, section.lora_rank, section.lora_alpha, section.lora_targets, seed)
+
+    def _refuse_unconstrainable(self) -> None:
+        """Find out now, not at the first evaluation, whether episodes can be constrained."""
+        self.sampler.open(0, 0, 0.0, ActionsOnly(tuple(self.env.tools)))
+        self.sampler.close(0)
+
+    def _env_spec(self, audit: AuditLog | None) -> EnvironmentSpec:
+        """How environments are made, with the weights that score now."""
         section = self.recipe.env
-        return make_env(
-            section.name,
-            tiers=section.tiers,
-            rewards=self.scoring.section,
-            families=section.families,
-            tools=section.tools,
-            audit=audit,
+        return EnvironmentSpec(
+            section.name, section.tiers, self.scoring.section, section.families, section.tools, audit
         )
 
     def _evaluate(
         self, stage: str, step: int, kind: str, decoding: str, n: int
     ) -> tuple[EvaluationResult, list[Trajectory]]:
-        temperature = 0.0 if decoding == "greedy" else self.recipe.rollout.temperature
-        seed = self.recipe.evaluation.seed
-        result, trajectories = evaluate(self.collector, self.env, tasks=n, seed=seed, temperature=temperature)
+        section, greedy = self.recipe.evaluation, decoding == "greedy"
+        temperature = 0.0 if greedy else self.recipe.rollout.temperature
+        constrained = section.constrained and greedy
+        result, trajectories = evaluate(
+            self.collector, self.env, tasks=n, seed=section.seed, temperature=temperature, constrained=constrained
+        )
         self.folder.store.add_evaluation(stage, step, kind, decoding, encode(result))
         rate, tiers = result.success, {f"tier {tier}": rate.share for tier, rate in result.by_tier.items()}
         self.view.evaluation(step, Score(f"unseen tasks, {decoding}", rate.share, rate.low, rate.high, rate.n, tiers))

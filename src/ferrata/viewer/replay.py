@@ -103,6 +103,7 @@ def _refuse_unknown_family(store: RunStore, family: str) -> None:
 def _header(identity: str, trajectory: Trajectory) -> Panel:
     task = trajectory.task
     decoding = "greedy" if trajectory.temperature == 0.0 else f"sampled at temperature {trajectory.temperature:g}"
+    decoding += ", constrained" if trajectory.constrained else ""
     facts: list[tuple[str, str | Text]] = [
         ("task", f"{task.env} / {visible(task.family)}, tier {task.tier}, split {task.split}"),
         ("fingerprint", task.fingerprint),

@@ -89,7 +89,8 @@ def verdict(story: Story) -> str:
         only, stage = (after, "RL") if after else (before, "SFT")
         assert only is not None
         solved = figures.percent(only.success)
-        return f"After {stage} the policy solves {solved} of {only.scored} unseen tasks, decoding greedily."
+        how = "greedily among well-formed actions" if only.constrained else "greedily"
+        return f"After {stage} the policy solves {solved} of {only.scored} unseen tasks, decoding {how}."
     if before.scored != after.scored:
         return (
             f"Greedy success was {figures.percent(before.success)} on {before.scored} unseen tasks after SFT, and "
@@ -97,8 +98,9 @@ def verdict(story: Story) -> str:
             "not compared: their tasks differ."
         )
     moved = _moved(before, after)
+    among = " among well-formed actions" if after.constrained else ""
     return (
-        f"On {after.scored} unseen tasks, greedy success {moved} {figures.percent(before.success)} after SFT "
+        f"On {after.scored} unseen tasks, greedy success{among} {moved} {figures.percent(before.success)} after SFT "
         f"to {figures.percent(after.success)} after RL. {_paired(story)}"
     ).strip()
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.report import Broken, NotChecked
+from ferrata.envs.snapshot import UnsavableWorld
 
 ADVICE = "Mend that line; a tool raises ToolError for what it cannot do and Refused for what it must not do."
 _PACKAGE = str(Path(inspect.getfile(Environment)).parents[1])
@@ -23,6 +26,11 @@ def blame(kind: type[Environment], doing: str, advice: str = ADVICE) -> Iterator
         yield
     except (Broken, NotChecked):
         raise
+    except UnsavableWorld as error:
+        place = _set_at(kind, error.attribute) if error.attribute else _line_of(getattr(kind, error.method))
+        raise Broken(
+            f"{doing} cannot be saved: {error.what}{place}.", f"{error.remedy[:1].upper()}{error.remedy[1:]}."
+        ) from error
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}"[:300].split())
         raise Broken(f"{doing} raised {reason} ({where(kind, error)}).", advice) from error
@@ -35,6 +43,30 @@ def where(kind: type[Environment], error: BaseException) -> str:
     own = [frame for frame in frames if frame.filename.startswith(folders) and not _ours(frame.filename, folders)]
     frame = (own or list(frames))[-1]
     return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}"
+
+
+def _set_at(kind: type[Environment], attribute: str) -> str:
+    """` (file.py:31 in begin)`: the first line of the author's classes that sets `self.attribute`."""
+    setting = re.compile(rf"\bself\.{re.escape(attribute)}\s*(:[^=]*)?=(?!=)")
+    for cls in kind.__mro__:
+        for method in vars(cls).values() if issubclass(cls, Environment) and cls is not Environment else ():
+            for offset, line in enumerate(_source(method)):
+                if setting.search(line):
+                    return _line_of(method, offset)
+    return ""
+
+
+def _source(method: object) -> list[str]:
+    """The lines of a method; none where they cannot be had."""
+    try:
+        return inspect.getsourcelines(method)[0] if inspect.isfunction(method) else []
+    except OSError:
+        return []
+
+
+def _line_of(method: Callable[..., Any], offset: int = 0) -> str:
+    code = method.__code__
+    return f" ({_short(code.co_filename)}:{code.co_firstlineno + offset} in {method.__name__})"
 
 
 def _folders(kind: type[Environment]) -> tuple[str, ...]:

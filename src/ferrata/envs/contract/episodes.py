@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.blame import blame
 from ferrata.envs.contract.proof import event_fault, observation_fault
-from ferrata.envs.contract.report import Broken
+from ferrata.envs.contract.report import Broken, NotChecked
 from ferrata.envs.contract.subject import Subject, play, short
 from ferrata.envs.contract.wild import Material, wild_texts, words_of
 from ferrata.errors import UsageError
@@ -39,6 +39,8 @@ def check_turn_budget(subject: Subject) -> str:
 
 def check_hostile_text(subject: Subject) -> str:
     """Thousands of wild texts, mixed into real episodes: none raises, each is answered, and the events stay sound."""
+    if not subject.fuzzed:
+        raise NotChecked("no wild texts were asked for")
     draws = stream(0, "contract", subject.env.name)
     said = ended = 0
     with subject.fresh() as env:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ferrata.envs.contract.blame import blame
-from ferrata.envs.contract.report import Broken
+from ferrata.envs.contract.report import Broken, NotChecked
 from ferrata.envs.contract.subject import Subject
 from ferrata.errors import TaskError, nearest
 from ferrata.records import Task
@@ -57,7 +57,7 @@ def check_splits(subject: Subject) -> str:
 def check_dominance(subject: Subject) -> str:
     """The process reward of every task stays below its share of the outcome's."""
     if subject.dominance is None:
-        return "no reward spec given"
+        raise NotChecked("no reward spec was given")
     try:
         subject.dominance(subject.tasks)
     except TaskError as error:

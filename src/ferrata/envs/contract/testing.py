@@ -10,9 +10,11 @@ Each check is one test. pytest is not imported: it finds the methods by their na
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
+from unittest.case import SkipTest
 
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.definition import check_definition
@@ -96,12 +98,12 @@ class EnvironmentContract:
         self.check("speed")
 
     def check(self, name: str) -> None:
-        """Make one check: AssertionError says what was seen and what to do."""
+        """Make one check: AssertionError says what was seen and what to do, SkipTest why it was not made."""
         __tracebackhide__ = True
         try:
             CHECKS[name](self._subject())
-        except NotChecked:
-            return
+        except NotChecked as reason:
+            raise SkipTest(f"not checked: {reason}") from None
         except Broken as fault:
             raise AssertionError(str(fault)) from fault.__cause__
 
@@ -114,7 +116,7 @@ class EnvironmentContract:
 
     def _subject(self) -> Subject:
         """The environment under check: one for all tests, so that tasks are drawn and scripts are played once."""
-        cls, make = type(self), self.environment
+        cls, make = type(self), _as_written(self, "environment")
         if cls._shared is None or cls._shared[0] is not make:
             cls.teardown_class()
             cls._shared = make, self._new_subject(make)
@@ -124,4 +126,16 @@ class EnvironmentContract:
         if isinstance(make, type) and issubclass(make, Environment):
             check_definition(make)
             make = partial(make, tiers=tuple(sorted(make.families)))
-        return Subject(make, self.tasks_each, self.fuzzed, self.dominance)
+        return Subject(make, self.tasks_each, self.fuzzed, _as_written(self, "dominance"))
+
+
+def _as_written(contract: EnvironmentContract, name: str) -> Any:
+    """What a subclass wrote. A plain function there would be a method, and be handed the contract as its argument.
+
+    One that wants it, as `def environment(self)` does, stays a method.
+    """
+    value = getattr(contract, name)
+    if inspect.ismethod(value) and value.__self__ is contract:
+        takes = list(inspect.signature(value.__func__).parameters)
+        return value if takes[:1] == ["self"] else value.__func__
+    return value

@@ -331,19 +331,19 @@ def cancel(draw: ShopDraw) -> Request:
 # A change of mind -----------------------------------------------------------------------------------------------
 
 
+def _rather(request: Request, before: str, say: str, mistake: tuple[str, str, list[str]]) -> Request:
+    """A request that is said after another one of its kind; the mistake is to do what was said before."""
+    return replace(request, say=say, vague="", before=(before, "pin"), wrong=[*request.wrong, mistake])
+
+
 def cancel_other(draw: ShopDraw) -> Request:
     """Cancel this; no, rather that."""
     kept, _, _ = draw.new_order("processing")
     request = cancel(draw)
     number = int(request.changes[0].split()[1])
-    do = f"cancel_order: {number}"
-    return replace(
-        request,
-        say=f"No, wait: I keep order {kept}. Cancel order {number}.",
-        vague="",
-        before=(f"Please cancel order {kept}.", "pin"),
-        wrong=[*request.wrong, ("cancels what was asked first", do, [f"cancel_order: {kept}"])],
-    )
+    said = f"No, wait: I keep order {kept}. Cancel order {number}."
+    mistake = ("cancels what was asked first", f"cancel_order: {number}", [f"cancel_order: {kept}"])
+    return _rather(request, f"Please cancel order {kept}.", said, mistake)
 
 
 def address_again(draw: ShopDraw) -> Request:
@@ -351,14 +351,10 @@ def address_again(draw: ShopDraw) -> Request:
     first = draw.address()
     request = address(draw)
     new = request.facts[0]
-    change = f"change_address: {draw.name} | {new}"
-    return replace(
-        request,
-        say=f"Oh, I mixed it up: the new address is {new}.",
-        vague="",
-        before=(f"I have moved to {first}. Please change my address.", "pin"),
-        wrong=[*request.wrong, ("writes what was asked first", change, [f"change_address: {draw.name} | {first}"])],
-    )
+    said = f"Oh, I mixed it up: the new address is {new}."
+    change = f"change_address: {draw.name} | "
+    mistake = ("writes what was asked first", f"{change}{new}", [f"{change}{first}"])
+    return _rather(request, f"I have moved to {first}. Please change my address.", said, mistake)
 
 
 def refund_instead(draw: ShopDraw) -> Request:

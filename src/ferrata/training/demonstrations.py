@@ -1,0 +1,178 @@
+"""Scripted demonstrations as tokens, and whether they fit into the budgets under which the agent will act.
+
+    demonstration   plays one, and writes down what was read and said
+    measure         plays some of a recipe's, to see what its tasks take
+    Measured        how many do not fit, into which budget, and which value would hold them
+
+An observation is cut exactly as the collector cuts it: SFT reads what RL will read.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from ferrata.envs.base import Environment
+from ferrata.errors import FerrataError, TaskError, UsageError, boundary
+from ferrata.learning.batch import Example
+from ferrata.models.chat import Chat
+from ferrata.models.policy import Policy
+from ferrata.recipe import Recipe
+from ferrata.records import Task
+from ferrata.seeds import derive, stream
+
+SAMPLE = 60
+"""Demonstrations that are measured before a run."""
+SECONDS = 20.0
+"""No more are begun after this time, where an environment is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One scripted episode."""
+
+    task: Task
+    token_ids: list[int]
+    """All T ids, read and said, in order."""
+    loss_mask: list[bool]
+    """True for what the agent says."""
+    needs: dict[str, int]
+    """What it takes: key of `rollout` -> the smallest value that holds it."""
+    observation: int
+    """Tokens of its longest observation before any cut."""
+
+    def example(self, context: int = sys.maxsize) -> Example:
+        """What SFT learns, as far as the model can read."""
+        return Example.demonstration(self.token_ids[:context], self.loss_mask[:context])
+
+    def fits(self, limits: dict[str, int]) -> bool:
+        """True when the agent could play all of it under these budgets."""
+        return all(self.needs[key] <= limit for key, limit in limits.items())
+
+
+class Measured:
+    """Demonstrations beside the budgets of their recipe.
+
+    Args:
+        played: what was demonstrated.
+        recipe: whose budgets an episode has.
+        policy: bounds an episode by what its model was made to read.
+    """
+
+    def __init__(self, played: Sequence[Demonstration], recipe: Recipe, policy: Policy) -> None:
+        self.played = played
+        config = policy.model.config.get_text_config()
+        self.context = int(getattr(config, "max_position_embeddings", sys.maxsize))
+        """Tokens that the model was made to read."""
+        self._rollout = recipe.rollout
+        self.limits = {
+            "max_tokens": min(recipe.rollout.max_tokens, self.context),
+            "max_turns": recipe.rollout.max_turns,
+            "max_tokens_per_turn": recipe.rollout.max_tokens_per_turn,
+        }
+        """What one episode and one turn may take, by key of `rollout`."""
+
+    @property
+    def misfits(self) -> int:
+        """How many the agent could not play to their end."""
+        return sum(not shown.fits(self.limits) for shown in self.played)
+
+    @property
+    def sentences(self) -> list[str]:
+        """For a person: each budget that is too small, how many do not fit, and what would hold them."""
+        found = [self._sentence(key, limit) for key, limit in self.limits.items()]
+        return [sentence for sentence in (*found, self._cut_observations()) if sentence]
+
+    def refuse_misfits(self) -> None:
+        """Raise UsageError when more do not fit than `rollout.max_misfit_share` allows."""
+        share = self.misfits / max(1, len(self.played))
+        if share > self._rollout.max_misfit_share:
+            raise UsageError(
+                f"{share:.0%} of the scripted demonstrations do not fit into an episode of this recipe, so the agent "
+                f"could hardly finish its tasks. {' '.join(self.sentences)} Raise that, leave these tiers out, or set "
+                "rollout.max_misfit_share=1 to train all the same."
+            )
+
+    def _sentence(self, key: str, limit: int) -> str:
+        over = [shown for shown in self.played if shown.needs[key] > limit]
+        if not over:
+            return ""
+        short = key == "max_tokens" and self.context < self._rollout.max_tokens
+        name = f"the policy's context of {limit} tokens" if short else f"rollout.{key} = {limit}"
+        wanted = [shown.needs[key] for shown in self.played]
+        beyond = key == "max_tokens" and not short and max(wanted) > self.context
+        note = f" The policy's context ends at {self.context} tokens." if beyond else ""
+        return (
+            f"{len(over)} of {len(wanted)} demonstrations ({_tiers(over)}) do not fit into {name}: "
+            f"{_held(wanted, 0.95)} would hold 95 % of them, {max(wanted)} all.{note}"
+        )
+
+    def _cut_observations(self) -> str:
+        most = self._rollout.max_observation_tokens
+        over = [shown for shown in self.played if most and shown.observation > most]
+        if not over:
+            return ""
+        wanted = [shown.observation for shown in self.played]
+        return (
+            f"{len(over)} of {len(wanted)} demonstrations ({_tiers(over)}) have observations that are cut by "
+            f"rollout.max_observation_tokens = {most}: {_held(wanted, 0.95)} would leave 95 % of them whole, "
+            f"{max(wanted)} all."
+        )
+
+
+def measure(recipe: Recipe, env: Environment, policy: Policy, clock: Callable[[], float] = time.monotonic) -> Measured:
+    """Play up to 60 training demonstrations of a recipe with the policy's own tokenizer.
+
+    Raises:
+        TaskError: the environment cannot demonstrate its tasks, and the recipe has a stage that imitates.
+    """
+    played: list[Demonstration] = []
+    errors, began = stream(recipe.seed, "budgets", "errors"), clock()
+    try:
+        with boundary(TaskError, f"playing demonstrations of environment '{recipe.env.name}'"):
+            for task in env.tasks("train", SAMPLE, seed=derive(recipe.seed, "budgets")):
+                played.append(demonstration(recipe, env, policy.chat, task, errors))
+                if clock() - began > SECONDS:
+                    break
+    except FerrataError:
+        # RL alone needs no scripts: what was played so far is told.
+        if "sft" in recipe.stages:
+            raise
+    return Measured(played, recipe, policy)
+
+
+def demonstration(recipe: Recipe, env: Environment, chat: Chat, task: Task, errors: Random) -> Demonstration:
+    """Demonstrate a task as far as the episode goes; `errors` is where imperfections are drawn from."""
+    texts = env.demonstrate(task, errors, recipe.sft.imperfection)
+    ids = chat.opening(env.reset(task).text, env.tools_for(task))
+    mask, frame = [False] * len(ids), len(chat.following("", closed=True))
+    turns = longest = observation = 0
+    for text in texts:
+        said = chat.saying(text)
+        ids, mask = ids + said, mask + [True] * len(said)
+        turns, longest = turns + 1, max(longest, len(said))
+        result = env.step(text)
+        if result.terminated or result.truncated:
+            break
+        whole = chat.following(result.observation.text, closed=True)
+        observation = max(observation, len(whole) - frame)
+        read = chat.following(result.observation.text, closed=True, most=recipe.rollout.max_observation_tokens)
+        ids, mask = ids + read, mask + [False] * len(read)
+    needs = {"max_tokens": len(ids), "max_turns": turns, "max_tokens_per_turn": longest}
+    return Demonstration(task, ids, mask, needs, observation)
+
+
+def _held(wanted: Iterable[int], share: float) -> int:
+    """The smallest value that is enough for this share."""
+    ordered = sorted(wanted)
+    return ordered[math.ceil(share * len(ordered)) - 1]
+
+
+def _tiers(shown: Iterable[Demonstration]) -> str:
+    """'tier 2', or 'tiers 2, 3'."""
+    tiers = sorted({one.task.tier for one in shown})
+    return f"tier{'s' * (len(tiers) > 1)} {', '.join(map(str, tiers))}"
