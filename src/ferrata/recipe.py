@@ -8,6 +8,8 @@
       rollout     budgets of an episode, and how many run at once
       sft         supervised stage on scripted demonstrations
       rl          reinforcement-learning stage
+      pool        older trajectories that RL trains again
+      ladder      from easy tiers to hard ones while RL goes on
       evaluation  how often, on how many unseen tasks
       run         checkpoints, what is stored
 
@@ -270,6 +272,8 @@ class SftSection(Section):
     """Optimizer steps; 0 skips the stage, evaluation included."""
     demonstrations: Positive = 6000
     """Scripted episodes to draw from."""
+    tiers: tuple[Annotated[int, Field(ge=1, le=3)], ...] = ()
+    """Tiers that are demonstrated; empty means all of `env.tiers`."""
     batch_size: Positive = 32
     """Demonstrations per step."""
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -375,6 +379,9 @@ class RlSection(Section):
     """Largest importance weight of tokens that an older policy sampled."""
     instructions: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Share of demonstrations among the examples of each step, against forgetting."""
+    staleness: Literal[0, 1] = 0
+    """How many updates the weights that play may be older than those that learn: with 1 the next round is played
+    while the learner works. What comes of older weights is trained with truncated importance weights."""
     redraws: Annotated[int, Field(ge=0, le=16)] = 0
     """How often groups without spread are replaced by fresh ones in one update (dynamic sampling)."""
     value: ValueSection = ValueSection()
@@ -389,6 +396,24 @@ class RlSection(Section):
     """Entry gate: RL refuses to start below this success rate (SPEC ALG-8)."""
     min_valid: Share = 0.5
     """Entry gate: smallest share of valid actions."""
+
+
+class PoolSection(Section):
+    """Older trajectories that are trained again for some rounds (SPEC POOL-1 to POOL-4)."""
+
+    enabled: bool = False
+    """Without it, every round is trained once and forgotten."""
+    capacity: Positive = 1024
+    """Most trajectories; the oldest go first."""
+    fresh_rounds: Annotated[int, Field(ge=2, le=8)] = 3
+    """Rounds in which a trajectory may be trained, its own included."""
+    per_hash: Positive = 3
+    """Most trajectories that did the same thing on the same task."""
+    sensible_turns: Share = 1.0
+    """A trajectory that was cut after its key subgoals stays a round longer if it took at most this share of its task's
+    turn cap."""
+    share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    """Largest share of older trajectories among those of one update."""
 
 
 class LadderSection(Section):
@@ -477,6 +502,7 @@ class Recipe(Section):
     rollout: RolloutSection = RolloutSection()
     sft: SftSection = SftSection()
     rl: RlSection = RlSection()
+    pool: PoolSection = PoolSection()
     ladder: LadderSection = LadderSection()
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()

@@ -18,7 +18,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,8 +60,26 @@ class Example:
         object.__setattr__(self, "targets", targets)
 
     @classmethod
-    def of(cls, trajectory: Trajectory, advantages: Sequence[float], **more: Any) -> Example:
-        """The example of a sampled trajectory: its ids exactly as sampled, with the advantage of each of its turns."""
+    def of(
+        cls,
+        trajectory: Trajectory,
+        advantages: Sequence[float],
+        *,
+        values: Sequence[Sequence[float]] = (),
+        value_targets: Sequence[Sequence[float]] = (),
+        stale: bool = False,
+        for_values: bool = True,
+    ) -> Example:
+        """The example of a sampled trajectory: its ids exactly as sampled, with the advantage of each of its turns.
+
+        Args:
+            trajectory: as it was played.
+            advantages: one for each turn.
+            values: as the field.
+            value_targets: as the field.
+            stale: as the field.
+            for_values: whether a value head learns from its turns.
+        """
         turns = [len(turn.token_ids) for turn in trajectory.turns]
         each = [advantage for advantage, count in zip(advantages, turns, strict=True) for _ in range(count)]
         return cls(
@@ -71,8 +88,10 @@ class Example:
             trajectory.logprobs,
             each,
             trajectory.temperature,
-            turns,
-            **more,
+            turns if for_values else (),
+            values,
+            value_targets,
+            stale,
         )
 
     @classmethod

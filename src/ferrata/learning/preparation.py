@@ -1,6 +1,9 @@
 """From groups of trajectories to examples with advantages; whatever is left out is counted with its reason.
 
     prepare           groups -> examples and metrics
+    assess            groups -> trajectories with the credit of each of their turns, and metrics
+    example           trajectory and credit -> example
+    has_spread        whether a group has something to say
     untrained_reason  why a trajectory cannot be trained, or None
 
 Every trajectory ends as an example or under one `dropped/*` reason, and every group as trained or under one
@@ -18,7 +21,7 @@ import torch
 from ferrata.algorithms.advantages import GroupSpread, classify_group
 from ferrata.errors import UsageError
 from ferrata.learning.batch import Example
-from ferrata.learning.courses import Scored, turn_estimates
+from ferrata.learning.courses import Credit, Scored, turn_estimates
 from ferrata.recipe import RlSection
 from ferrata.records import Group, Trajectory
 
@@ -31,12 +34,22 @@ WHOLE_BATCH = ("ppo", "reinforce++")
 
 Score = Callable[[Sequence[Trajectory]], list[Scored]]
 """What the learner knows of trajectories before the update."""
+Credited = tuple[Trajectory, Credit]
+"""A trajectory with what each of its turns is worth."""
 
 
 def prepare(
     groups: Sequence[Group], section: RlSection, score: Score | None = None
 ) -> tuple[list[Example], dict[str, float]]:
-    """Give every sampled token of a trajectory the advantage of its turn.
+    """`assess`, and each trajectory with its credit as an example: what an update on these groups alone learns from."""
+    credited, metrics = assess(groups, section, score)
+    return [example(trajectory, credit) for trajectory, credit in credited], metrics
+
+
+def assess(
+    groups: Sequence[Group], section: RlSection, score: Score | None = None
+) -> tuple[list[Credited], dict[str, float]]:
+    """Give every turn of the trajectories that can be trained its credit.
 
     Args:
         groups: trajectories of the same task from the same initial state; sizes may differ.
@@ -44,7 +57,7 @@ def prepare(
         score: asked once, for all usable trajectories, where the algorithm needs values or divergences.
 
     Returns:
-        The examples of the groups that have something to say, and counts of everything: `rl/trajectories`,
+        The trajectories of the groups that have something to say, and counts of everything: `rl/trajectories`,
         `rl/trajectories_trained`, `groups/*`, `dropped/*`.
 
     Raises:
@@ -64,8 +77,25 @@ def prepare(
             trained.append(usable)
         else:
             dropped["no_spread"] += len(usable)
-    examples = _examples(trained, section, score)
-    return examples, _metrics(groups, examples, dropped, kinds)
+    credited = _credited(trained, section, score)
+    return credited, _metrics(groups, len(credited), dropped, kinds)
+
+
+def example(trajectory: Trajectory, credit: Credit, stale: bool = False) -> Example:
+    """What the learner sees of a trajectory; `stale` when older weights played it."""
+    return Example.of(
+        trajectory,
+        credit.advantages_T.tolist(),
+        values=[] if credit.values_CT is None else credit.values_CT.tolist(),
+        value_targets=[] if credit.targets_CT is None else credit.targets_CT.tolist(),
+        stale=stale,
+    )
+
+
+def has_spread(group: Group, section: RlSection) -> bool:
+    """True when the members of a group that can be trained differ in reward."""
+    usable = [trajectory for trajectory in group.trajectories if untrained_reason(trajectory) is None]
+    return _kind(usable, section) is GroupSpread.MIXED
 
 
 def _refuse_constrained(groups: Sequence[Group]) -> None:
@@ -101,29 +131,21 @@ def _kind(trajectories: list[Trajectory], section: RlSection) -> GroupSpread:
     return classify_group(_rewards(trajectories), [t.success for t in trajectories], section.spread_floor)
 
 
-def _examples(groups: list[list[Trajectory]], section: RlSection, score: Score | None) -> list[Example]:
+def _credited(groups: list[list[Trajectory]], section: RlSection, score: Score | None) -> list[Credited]:
     flat = [trajectory for group in groups for trajectory in group]
     known = iter(score(flat) if score else [Scored()] * len(flat))
     scored = [[next(known) for _ in group] for group in groups]
     credits = [credit for group in turn_estimates(groups, scored, section) for credit in group]
-    return [
-        Example.of(
-            trajectory,
-            credit.advantages_T.tolist(),
-            values=[] if credit.values_CT is None else credit.values_CT.tolist(),
-            value_targets=[] if credit.targets_CT is None else credit.targets_CT.tolist(),
-        )
-        for trajectory, credit in zip(flat, credits, strict=True)
-    ]
+    return list(zip(flat, credits, strict=True))
 
 
 def _metrics(
-    groups: Sequence[Group], examples: list[Example], dropped: Counter[str], kinds: Counter[GroupSpread]
+    groups: Sequence[Group], trained: int, dropped: Counter[str], kinds: Counter[GroupSpread]
 ) -> dict[str, float]:
     metrics = {
         "groups/total": float(len(groups)),
         "rl/trajectories": float(sum(len(group.trajectories) for group in groups)),
-        "rl/trajectories_trained": float(len(examples)),
+        "rl/trajectories_trained": float(trained),
     }
     metrics |= {f"groups/{kind}": float(kinds[kind]) for kind in GroupSpread}
     return metrics | {f"dropped/{reason}": float(dropped[reason]) for reason in REASONS}

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
     chat: Chat
     """How a conversation becomes token ids."""
+
+    @property
+    def context(self) -> int:
+        """Tokens that the model was made to read."""
+        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", sys.maxsize))
 
 
 def load_policy(name_or_path: str | Path) -> Policy:

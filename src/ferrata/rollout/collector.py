@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -67,6 +67,11 @@ class CollectionStats:
     """Answers that took longer than `rollout.step_seconds` and came all the same: in this process nothing cuts them."""
     seconds: float = 0.0
     """Wall time of the whole collection."""
+
+    def add(self, other: CollectionStats) -> None:
+        """Count another collection in."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 @dataclass
@@ -132,6 +137,7 @@ class Collector:
         progress: Progress | None = None,
         faults: FaultRates | None = None,
         constrained: bool = False,
+        max_turns: int = 0,
     ) -> Collection:
         """Play every task as often as asked.
 
@@ -144,13 +150,17 @@ class Collector:
             faults: rates of injected faults; none when None.
             constrained: the agent can only say well-formed actions. For evaluation and serving: nothing of it can be
                 trained, because the log-probabilities are not the policy's (docs/sampling.md).
+            max_turns: of these episodes, where that is fewer than the budgets allow; 0 leaves it to them.
 
         Raises:
             RolloutFault: more than `budgets.max_fault_share` of the episodes were dropped.
             SamplerFault: the sampler failed, or holds so many episodes of others that none of these can begin.
             UsageError: the sampler cannot constrain the episodes of a task.
         """
-        with _Collecting(self, requests, seed, path, temperature, progress, faults, constrained) as collecting:
+        budgets = self.budgets
+        if max_turns:
+            budgets = budgets.model_copy(update={"max_turns": min(max_turns, budgets.max_turns)})
+        with _Collecting(self, requests, seed, path, temperature, progress, faults, constrained, budgets) as collecting:
             return collecting.run()
 
     def remake(self, make_env: MakeEnvironment) -> None:
@@ -180,7 +190,9 @@ class _Collecting:
         progress: Progress | None,
         faults: FaultRates | None,
         constrained: bool,
+        budgets: RolloutSection,
     ) -> None:
+        self._budgets = budgets
         self._owner, self._sampler, self._host = owner, owner.sampler, owner.host
         self._requests = requests
         self._seed, self._path = seed, path
@@ -276,7 +288,7 @@ class _Collecting:
             task,
             tools,
             owner.chat,
-            owner.budgets,
+            self._budgets,
             sampler.max_length,
             score=pattern.score,
             seed=seed,

@@ -26,5 +26,6 @@ def make_sampler(policy: Policy, recipe: Recipe, slots: int | None = None) -> Sa
     section, dtype = recipe.rollout, getattr(torch, recipe.policy.dtype)
     slots = slots or section.episodes_at_once
     if section.sampler == "local":
-        return LocalSampler(policy, slots, section.max_tokens, section.stop, dtype=dtype)
+        apart = recipe.rl.staleness > 0
+        return LocalSampler(policy, slots, section.max_tokens, section.stop, dtype=dtype, apart=apart)
     return VllmSampler(policy, slots, section.max_tokens, section.stop, dtype=dtype)

@@ -9,7 +9,6 @@ Shape legend: S slots; R rows (episodes that get a token in this step); T packed
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from ferrata.errors import PolicyError, SamplerFault
 from ferrata.models.policy import Policy
@@ -73,6 +71,7 @@ class LocalSampler:
         stop: what ends a turn before its budget does: 'turn', the end-of-turn token; 'json', that token or the end of
             the JSON object that names an action, whichever comes first.
         dtype: what to compute in; None means what the policy's weights are in.
+        apart: compute with a copy of the weights, so that the policy may learn while episodes are open.
 
     Raises:
         PolicyError: the model's attention is of a kind that a packed pass cannot compute, or its tokenizer cannot
@@ -87,12 +86,13 @@ class LocalSampler:
         stop: Literal["turn", "json"] = "turn",
         *,
         dtype: torch.dtype | None = None,
+        apart: bool = False,
     ) -> None:
         _check(policy)
         register()
-        self.weights = SamplingWeights(policy.model, dtype)
+        self.weights = SamplingWeights(policy.model, dtype, apart)
         self.model = self.weights.model
-        self.max_length = min(max_length, _context(policy.model))
+        self.max_length = min(max_length, policy.context)
         self.version = 0
         self.clock = SamplerClock()
         """Where its time went so far."""
@@ -361,8 +361,3 @@ def _check(policy: Policy) -> None:
     if kinds or not policy.model._supports_attention_backend:
         found = f"layers of kind {', '.join(sorted(kinds))}" if kinds else "its own attention code"
         raise PolicyError(f"Policy '{policy.name}' has {found}; the local sampler needs full attention in every layer.")
-
-
-def _context(model: PreTrainedModel) -> int:
-    """Tokens that the model was made to read."""
-    return int(getattr(model.config.get_text_config(), "max_position_embeddings", sys.maxsize))

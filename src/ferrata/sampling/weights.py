@@ -25,14 +25,15 @@ class SamplingWeights:
     Args:
         learner: the model that is trained.
         dtype: what sampling computes in; None means the learner's own.
+        apart: always a copy: what samples stays as it was published while the learner goes on.
 
     Raises:
         SamplerFault: the copy did not take the weights.
     """
 
-    def __init__(self, learner: PreTrainedModel, dtype: torch.dtype | None = None) -> None:
+    def __init__(self, learner: PreTrainedModel, dtype: torch.dtype | None = None, apart: bool = False) -> None:
         self._learner, dtype = learner, dtype or learner.dtype
-        is_copy = has_adapters(learner) or dtype != learner.dtype
+        is_copy = apart or has_adapters(learner) or dtype != learner.dtype
         self.model = _blank(learner, dtype) if is_copy else learner
         """What to compute with."""
         self.checksum = ""

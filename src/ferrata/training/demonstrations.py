@@ -65,8 +65,7 @@ class Measured:
 
     def __init__(self, played: Sequence[Demonstration], recipe: Recipe, policy: Policy) -> None:
         self.played = played
-        config = policy.model.config.get_text_config()
-        self.context = int(getattr(config, "max_position_embeddings", sys.maxsize))
+        self.context = policy.context
         """Tokens that the model was made to read."""
         self._rollout = recipe.rollout
         self.limits = {

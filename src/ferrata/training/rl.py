@@ -3,57 +3,68 @@
 From the command (`cli/training.py`) to the gradient it is four calls:
 
     pipeline.run -> rl.run -> learner.update -> learner._step -> loss.backward()
+
+What an update plays is the business of `rounds`, what it learns from that of `material`, which tasks it may draw that
+of `climbing`.
 """
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
+import msgspec
 from transformers import PreTrainedModel
 
 from ferrata.learning.learner import Learner
-from ferrata.learning.preparation import prepare
 from ferrata.models.adapters import has_adapters, load_adapters, save_adapters, twin
 from ferrata.models.policy import load_policy, save_policy
-from ferrata.records import Task
-from ferrata.rollout.collector import Collection
 from ferrata.seeds import stream
-from ferrata.training.measures import measure_groups, measure_work
-from ferrata.training.saving import ADAPTERS, Position, restore, save
+from ferrata.training.climbing import Climb
+from ferrata.training.material import Material
+from ferrata.training.rounds import Round, Rounds
+from ferrata.training.saving import ADAPTERS, Position, progress_of, restore, save
 from ferrata.training.session import Session
 
 
 def run(session: Session, position: Position | None) -> None:
     """Improve the policy for `rl.updates` rounds, then evaluate it on unseen tasks."""
     recipe, section = session.recipe, session.recipe.rl
-    learner = make_learner(session, position)
+    learner, climb, material = make_learner(session, position), Climb(session), Material(session)
     session.view.stage("rl", section.updates)
-    for update in range(position.step + 1 if position else 1, section.updates + 1):
-        session.score_for("rl", update)
-        collection = session.collector.collect(
-            draw_groups(session, update), recipe.seed, ("rl", "sampling", update), faults=session.faults
-        )
-        started = time.perf_counter()
-        examples, spread = prepare(collection.groups, section, learner.score if learner.scores else None)
-        learned = learner.update(examples, stream(recipe.seed, "rl", "shuffle", update))
-        learned["time/learning"] = time.perf_counter() - started
-        session.publish()
-        record(session, update, collection, {**spread, **learned})
-        last = update == section.updates
-        if update % recipe.evaluation.every == 0 and not last:
-            session.evaluate_small("rl", update)
-        if session.interrupts.requested or (update % recipe.run.checkpoint_every == 0 and not last):
-            save(session, "rl", update, learner)
-            session.stop_if_asked()
+    with Rounds(session, climb) as rounds:
+        if position:
+            _load(progress_of(position), climb, material, rounds)
+        for update in range(position.step + 1 if position else 1, section.updates + 1):
+            played = rounds.take(update)
+            climb.hear(played.played, played.turn_cap)
+            last = update == section.updates
+            if section.staleness and not last:
+                rounds.begin(update + 1)
+            learned = learn(session, learner, material, update, played)
+            if not section.staleness:
+                session.publish()
+            record(session, update, played, {**learned, **climb.metrics()})
+            if update % recipe.evaluation.every == 0 and not last:
+                rounds.settle()
+                session.publish()
+                climb.judge(update, session.evaluate_small("rl", update, climb.tiers if climb.enabled else None))
+            if session.interrupts.requested or (update % recipe.run.checkpoint_every == 0 and not last):
+                save(session, "rl", update, learner, _progress(climb, material, rounds))
+                session.stop_if_asked()
+    session.publish()
     session.score_for("rl", section.updates)
     session.evaluate_fully("rl", section.updates)
-    save(session, "rl", section.updates, learner)
+    save(session, "rl", section.updates, learner, _progress(climb, material, None))
 
 
-def draw_groups(session: Session, update: int) -> list[tuple[Task, int]]:
-    """Fresh training tasks, each to be tried by a group of episodes."""
-    section = session.recipe.rl
-    return [(task, section.group_size) for task in session.draw_tasks(section.tasks_per_update, "rl", "tasks", update)]
+def learn(session: Session, learner: Learner, material: Material, update: int, played: Round) -> dict[str, float]:
+    """One update of the weights, and what it says."""
+    started = time.perf_counter()
+    examples, counts = material.gather(update, played.groups, learner)
+    learned = learner.update(examples, stream(session.recipe.seed, "rl", "shuffle", update))
+    session.learned()
+    return {**counts, **learned, "time/learning": time.perf_counter() - started}
 
 
 def make_learner(session: Session, position: Position | None) -> Learner:
@@ -81,11 +92,32 @@ def start_of_rl(session: Session, is_now: bool) -> PreTrainedModel:
     return reference
 
 
-def record(session: Session, update: int, collection: Collection, learned: dict[str, float]) -> None:
+def record(session: Session, update: int, played: Round, learned: dict[str, float]) -> None:
     """Store and show the numbers of one update, and keep a few groups to read."""
-    metrics = {**measure_groups(collection.groups), **measure_work(collection.stats), **learned}
+    metrics = {**played.metrics, **learned}
     store = session.folder.store
     store.add_metrics("rl", update, metrics)
-    kept = collection.groups[: session.recipe.run.store_groups]
+    kept = played.groups[: session.recipe.run.store_groups]
     store.add_trajectories("rl", update, "train", [episode for group in kept for episode in group.trajectories])
     session.view.progress(update, metrics)
+
+
+class _Progress(msgspec.Struct):
+    """Where RL stands, beyond policy and learner."""
+
+    climb: dict[str, Any]
+    pool: list[Any]
+    ahead: Round | None
+    """The next round, where it was played ahead."""
+
+
+def _progress(climb: Climb, material: Material, rounds: Rounds | None) -> bytes:
+    ahead = rounds.settle() if rounds else None
+    return msgspec.msgpack.encode(_Progress(climb.state(), material.state(), ahead))
+
+
+def _load(content: bytes, climb: Climb, material: Material, rounds: Rounds) -> None:
+    progress = msgspec.msgpack.decode(content, type=_Progress)
+    climb.load(progress.climb)
+    material.load(progress.pool)
+    rounds.restore(progress.ahead)

@@ -3,10 +3,11 @@
     save      policy, optimizer, place in the run
     go_back   the whole run as it was at its newest checkpoint
     restore   a learner as it was there
+    progress_of   what else the stage had saved there
 
 A checkpoint holds the policy as an ordinary transformers folder, its adapters where it has any, the learner's
-optimizer state, and the stage and step they belong to. Every random stream is derived from the run's seed and the
-step, so nothing else is needed to go on exactly.
+optimizer state, and the stage and step they belong to; for RL also its pool, its ladder and a round that was played
+ahead. Every random stream is derived from the run's seed and the step, so nothing else is needed to go on exactly.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ POLICY = "policy"
 ADAPTERS = "adapters.safetensors"
 """File of the adapters beside it, where a policy has them."""
 _LEARNER = "learner.pt"
+_PROGRESS = "progress.msgpack"
 
 
 class Stateful(Protocol):
@@ -49,16 +51,25 @@ class Position:
     """The checkpoint."""
 
 
-def save(session: Session, stage: str, step: int, learner: Stateful) -> None:
-    """Write a checkpoint after `step` steps of a stage, whole or not at all. Raises CheckpointError."""
+def save(session: Session, stage: str, step: int, learner: Stateful, progress: bytes = b"") -> None:
+    """Write a checkpoint after `step` steps of a stage, whole or not at all. Raises CheckpointError.
+
+    Args:
+        session: whose policy is saved.
+        stage: which stage.
+        step: how many of its steps are done.
+        learner: whose optimizer state is saved.
+        progress: what else the stage needs to go on; `progress_of` gives it back.
+    """
 
     def write(folder: Path) -> None:
         save_policy(session.policy, folder / POLICY)
         if has_adapters(session.policy.model):
             save_adapters(session.policy.model, folder / ADAPTERS)
         torch.save(learner.state_dict(), folder / _LEARNER)
+        (folder / _PROGRESS).write_bytes(progress)
 
-    state = {"stage": stage, "step": step, "policy_version": session.sampler.version}
+    state = {"stage": stage, "step": step, "policy_version": session.version}
     session.folder.checkpoints.save(f"{stage}-{step}", write, state)
     session.seal_audit()
 
@@ -76,13 +87,19 @@ def go_back(session: Session) -> Position | None:
     position = Position(checkpoint.state["stage"], checkpoint.state["step"], checkpoint.path)
     session.folder.store.truncate_after(position.stage, position.step)
     load_weights(session.policy.model, position.folder)
-    session.sampler.publish(checkpoint.state["policy_version"])
+    session.version = checkpoint.state["policy_version"]
+    session.sampler.publish(session.version)
     return position
 
 
 def restore(learner: Stateful, position: Position) -> None:
     """Give a learner the optimizer state of a checkpoint of its own stage."""
     learner.load_state_dict(torch.load(position.folder / _LEARNER, weights_only=True))
+
+
+def progress_of(position: Position) -> bytes:
+    """What the stage saved beside the learner."""
+    return (position.folder / _PROGRESS).read_bytes()
 
 
 def load_weights(model: torch.nn.Module, checkpoint: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import torch
 
 from ferrata.envs.audit import SEAL, AuditLog
+from ferrata.envs.base import Environment
 from ferrata.envs.faults import FaultRates
 from ferrata.errors import Interrupted
 from ferrata.evaluation.evaluate import evaluate
@@ -39,6 +42,8 @@ class Session:
         """The recipe's weights with all their phases."""
         self.scoring = self.rewards.at(0)
         """The weights that score episodes now."""
+        self.version = 0
+        """How often the policy has learned; what is published carries it."""
         self.faults = FaultRates.of(recipe.env.faults)
         """Injected into the tools while RL collects; evaluation is without."""
         self.audit = AuditLog(folder.path / "audit") if recipe.run.audit else None
@@ -55,8 +60,8 @@ class Session:
     def _open(self) -> None:
         """Make the environment, the policy, and what plays them. Whatever fails, what was opened is closed again."""
         recipe = self.recipe
-        self.env = self._env_spec(None)()
-        self._opened.callback(self.env.close)
+        self._patterns: dict[tuple[tuple[int, ...], str], Environment] = {}
+        self.env = self.pattern(recipe.env.tiers)
         if self.faults:
             self.faults.refuse_unknown(tool.name for tool in self.env.tools)
         self.unseen = self.env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed)
@@ -76,9 +81,21 @@ class Session:
         )
         self._opened.callback(self.collector.close)
 
-    def draw_tasks(self, n: int, *path: str | int) -> list[Task]:
-        """`n` training tasks of the stream named by `path`; TaskError if one stands in the evaluation set."""
-        tasks = self.env.tasks("train", n, seed=derive(self.recipe.seed, *path))
+    def pattern(self, tiers: Sequence[int], tools: str = "") -> Environment:
+        """An environment that draws tasks of these tiers alone, with this tool set; nobody plays in it."""
+        key = (tuple(tiers), tools)
+        if key not in self._patterns:
+            section = self.recipe.env
+            spec = replace(self._env_spec(None), tiers=key[0], tools=tools or section.tools)
+            self._patterns[key] = self._opened.enter_context(closing(spec()))
+        return self._patterns[key]
+
+    def draw_tasks(self, n: int, *path: str | int, env: Environment | None = None) -> list[Task]:
+        """`n` training tasks of the stream named by `path`; TaskError if one stands in the evaluation set.
+
+        They are of the recipe's tiers, or of those of `env`.
+        """
+        tasks = (env or self.env).tasks("train", n, seed=derive(self.recipe.seed, *path))
         refuse_overlap(tasks, self.unseen)
         self.rewards.check_dominance(tasks)
         return tasks
@@ -88,7 +105,9 @@ class Session:
         spec = self.rewards.at(update)
         if spec.version == self.scoring.version:
             return
-        self.scoring = self.env.score = spec
+        self.scoring = spec
+        for env in self._patterns.values():
+            env.score = spec
         # Environments that were made before would go on with the old weights.
         self.collector.remake(self._env_spec(self.audit))
         text = f"Reward phase '{spec.phase}' has begun: from here on episodes are scored by weights {spec.version}."
@@ -97,21 +116,28 @@ class Session:
             self.folder.store.add_note(stage, update, "rewards", text)
             self.view.message(text)
 
-    def publish(self) -> None:
-        """Hand the policy's new weights to the sampler."""
-        self.sampler.publish(self.sampler.version + 1)
+    def learned(self) -> None:
+        """The policy's weights have changed; the sampler has them after `publish`."""
+        self.version += 1
 
-    def evaluate_small(self, stage: str, step: int) -> None:
-        """Greedy success on the smaller set of unseen tasks."""
-        result, _ = self._evaluate(stage, step, "small", "greedy", self.recipe.evaluation.tasks_small)
+    def publish(self) -> None:
+        """Hand the policy's weights to the sampler, where it does not have them yet."""
+        if self.sampler.version != self.version:
+            self.sampler.publish(self.version)
+
+    def evaluate_small(self, stage: str, step: int, tiers: Collection[int] | None = None) -> EvaluationResult:
+        """Greedy success on the smaller set of unseen tasks, of some tiers alone where asked."""
+        tasks = [task for task in self.unseen if tiers is None or task.tier in tiers]
+        result, _ = self._evaluate(stage, step, "small", "greedy", tasks[: self.recipe.evaluation.tasks_small])
         self.folder.store.add_metrics(stage, step, {"time/evaluation": result.seconds})
+        return result
 
     def evaluate_fully(self, stage: str, step: int) -> EvaluationResult:
         """Greedy and sampled success on all unseen tasks; stores the greedy episodes, returns the sampled result."""
-        greedy, trajectories = self._evaluate(stage, step, "full", "greedy", self.recipe.evaluation.tasks)
+        greedy, trajectories = self._evaluate(stage, step, "full", "greedy", self.unseen)
         self.folder.store.drop_trajectories(stage, step, "eval")
         self.folder.store.add_trajectories(stage, step, "eval", trajectories)
-        sampled, _ = self._evaluate(stage, step, "full", "sampled", self.recipe.evaluation.tasks)
+        sampled, _ = self._evaluate(stage, step, "full", "sampled", self.unseen)
         self.folder.store.add_metrics(stage, step, {"time/evaluation": greedy.seconds + sampled.seconds})
         return sampled
 
@@ -161,13 +187,13 @@ class Session:
         )
 
     def _evaluate(
-        self, stage: str, step: int, kind: str, decoding: str, n: int
+        self, stage: str, step: int, kind: str, decoding: str, tasks: Sequence[Task]
     ) -> tuple[EvaluationResult, list[Trajectory]]:
         section, greedy = self.recipe.evaluation, decoding == "greedy"
         temperature = 0.0 if greedy else self.recipe.rollout.temperature
         constrained = section.constrained and greedy
         result, trajectories = evaluate(
-            self.collector, self.env, tasks=n, seed=section.seed, temperature=temperature, constrained=constrained
+            self.collector, self.env, tasks=tasks, seed=section.seed, temperature=temperature, constrained=constrained
         )
         self.folder.store.add_evaluation(stage, step, kind, decoding, encode(result))
         rate, tiers = result.success, {f"tier {tier}": rate.share for tier, rate in result.by_tier.items()}

@@ -29,6 +29,7 @@ def run(session: Session, position: Position | None) -> None:
         if session.interrupts.requested or due:
             save(session, "sft", step, learner)
             session.stop_if_asked()
+    session.learned()
     session.publish()
     session.evaluate_fully("sft", section.updates)
     save(session, "sft", section.updates, learner)
@@ -39,7 +40,9 @@ def draw_demonstrations(session: Session) -> Measured:
     """Scripted episodes on training tasks; it is said once how many of them no episode of this recipe could hold."""
     recipe, env, policy = session.recipe, session.env, session.policy
     errors = stream(recipe.seed, "sft", "errors")
-    tasks = session.draw_tasks(recipe.sft.demonstrations, "sft", "tasks")
+    if recipe.sft.tiers:
+        env = session.pattern(recipe.sft.tiers)
+    tasks = session.draw_tasks(recipe.sft.demonstrations, "sft", "tasks", env=env)
     shown = Measured([demonstration(recipe, env, policy.chat, task, errors) for task in tasks], recipe, policy)
     if shown.misfits:
         session.view.message(

@@ -88,8 +88,7 @@ class VllmSampler:
         eager: bool = True,
         turn_seconds: float = 600.0,
     ) -> None:
-        context = getattr(policy.model.config.get_text_config(), "max_position_embeddings", max_length)
-        self.max_length = min(max_length, int(context))
+        self.max_length = min(max_length, policy.context)
         self.version = 0
         self.clock = SamplerClock()
         self.prefilled = 0
