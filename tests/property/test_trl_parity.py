@@ -7,27 +7,25 @@ up to the logits and in single precision from there on.
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from ferrata.learning.batch import Example, microbatches
 from ferrata.learning.forward import logprobs_by_example
 from ferrata.learning.learner import Learner
 from ferrata.learning.preparation import prepare
-from ferrata.models.tokenizer import build_tokenizer
 from ferrata.recipe import RlSection
 from ferrata.records import Group, StopReason, Task, Trajectory, Turn
 
@@ -36,26 +34,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:`is_gradient_
 
 TASK = Task("test", "family", 1, "train", "Do it.", {}, (), 9)
 GROUPS, MEMBERS, LONGEST = 3, 4, 14
-WORDS = 100
+WORDS = 12
 PRECISION = 1e-6
-BATCHES = settings(max_examples=15, deadline=None)
-
-
-class ScriptedGrpo(GRPOTrainer):
-    """TRL's trainer, told what was sampled."""
-
-    def _generate(self, prompts: list[str]) -> tuple[Any, ...]:
-        episodes: list[Episode] = self.script
-        masks = [episode.mask for episode in episodes]
-        none: Any = None
-        return _prompts(episodes), _completions(episodes), masks, [""] * len(episodes), none, {}, none, []
-
-
-class ScriptedRloo(RLOOTrainer):
-    """The same for the trainer that knows no observations."""
-
-    def _generate(self, prompts: list[str]) -> tuple[Any, ...]:
-        return _prompts(self.script), _completions(self.script), [""] * len(self.script)
+BATCHES = settings(max_examples=10, deadline=None)
 
 
 @dataclass
@@ -71,20 +52,24 @@ class Episode:
     reward: float
 
 
-def _prompts(episodes: list[Episode]) -> list[list[int]]:
-    return [list(episode.prompt) for episode in episodes]
+def generate_for_grpo(trainer: Any, prompts: list[str]) -> tuple[Any, ...]:
+    """Takes the place of sampling in TRL's trainer: what was sampled is in its `script`."""
+    masks = [episode.mask for episode in trainer.script]
+    return *generate_for_rloo(trainer, prompts)[:2], masks, [""] * len(prompts), None, {}, None, []
 
 
-def _completions(episodes: list[Episode]) -> list[list[int]]:
-    return [list(episode.completion) for episode in episodes]
+def generate_for_rloo(trainer: Any, prompts: list[str]) -> tuple[Any, ...]:
+    """The same for the trainer that knows no observations."""
+    read = [list(episode.prompt) for episode in trainer.script]
+    return read, [list(episode.completion) for episode in trainer.script], [""] * len(prompts)
 
 
 def model(seed: int) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=400, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=WORDS, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, pad_token_id=0,
-        initializer_range=0.2,
+        initializer_range=0.1,
     )  # fmt: skip
     return LlamaForCausalLM(config).double()
 
@@ -96,21 +81,35 @@ class Bench:
         self.policy, self.reference = model(0), model(1)
         self.reference.save_pretrained(folder / "reference")
         self.policy.config._name_or_path = str(folder / "reference")  # TRL loads its reference from there.
-        self.tokenizer: PreTrainedTokenizerFast = build_tokenizer(["word"], ["ka"])
+        words = Tokenizer(WordLevel({"pad": 0, "end": 1, "word": 2}, unk_token="word"))
+        self.tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="pad", eos_token="end")
         self.folder = folder
 
-    def trainer(self, kind: type, config: type, **more: Any) -> Any:
-        """One of TRL's trainers; `script` is what it will believe that it has sampled."""
+    def grpo(self, **settings: Any) -> Any:
+        """TRL's trainer for GRPO and its kin."""
+        from trl import GRPOConfig, GRPOTrainer  # Ten seconds, spent only where these tests run.
+
+        return self._trainer(GRPOTrainer, GRPOConfig, generate_for_grpo, settings)
+
+    def rloo(self, **settings: Any) -> Any:
+        """TRL's trainer for RLOO."""
+        from trl import RLOOConfig, RLOOTrainer
+
+        return self._trainer(RLOOTrainer, RLOOConfig, generate_for_rloo, settings)
+
+    def _trainer(self, trainer: type, config: type, generate: Callable[..., Any], settings: dict[str, Any]) -> Any:
+        from datasets import Dataset
+
         fixed = {"output_dir": str(self.folder), "use_cpu": True, "bf16": False, "report_to": [], "disable_tqdm": True}
         sizes = {"num_generations": MEMBERS, "per_device_train_batch_size": GROUPS * MEMBERS}
         # TRL's own default for checkpointing goes by a name that transformers has renamed.
-        args = config(**fixed, **sizes, activation_checkpointing=False, max_completion_length=LONGEST, **more)
+        args = config(**fixed, **sizes, activation_checkpointing=False, max_completion_length=LONGEST, **settings)
 
         def scores(**_: Any) -> list[float]:
             return [episode.reward for episode in made.script]
 
         rows = Dataset.from_list([{"prompt": "word"}] * GROUPS * MEMBERS)
-        made = kind(
+        made: Any = type("Scripted", (trainer,), {"_generate": generate})(
             model=self.policy, reward_funcs=scores, args=args, train_dataset=rows, processing_class=self.tokenizer
         )
         made.current_gradient_accumulation_steps = 1
@@ -118,8 +117,8 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    yield Bench(tmp_path_factory.mktemp("trl"))
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("trl"))
 
 
 def episodes(seed: int, observations: bool = True) -> list[Episode]:
@@ -150,7 +149,7 @@ def policy_logprobs(policy: LlamaForCausalLM, script: list[Episode], temperature
 
 
 def trajectory(episode: Episode, logprobs: list[float], temperature: float) -> Trajectory:
-    """The episode as Ferrata stores it: every run of sampled ids is a turn, and each turn brings a part of the reward."""
+    """The episode as Ferrata stores it: every run of sampled ids is a turn, with its part of the reward."""
     sizes = [len(run) for run in "".join(map(str, episode.mask)).split("0") if run]
     stored = [logprob + gap for logprob, gap in zip(logprobs, episode.gaps, strict=True)]
     turns = [
@@ -205,8 +204,8 @@ def assert_same_gradient(ours: Tensor, theirs: Tensor) -> None:
 
 
 def test_advantages_of_grpo(bench: Bench) -> None:
-    centred = bench.trainer(ScriptedGrpo, GRPOConfig, scale_rewards="none")
-    scaled = bench.trainer(ScriptedGrpo, GRPOConfig, scale_rewards="group")
+    centred = bench.grpo(scale_rewards="none")
+    scaled = bench.grpo(scale_rewards="group")
 
     @BATCHES
     @given(some.integers(0, 2**32))
@@ -229,7 +228,7 @@ def test_advantages_of_grpo(bench: Bench) -> None:
 
 @pytest.mark.parametrize("kl", [0.0, 0.05])
 def test_advantages_of_rloo_with_the_divergence_in_the_reward(bench: Bench, kl: float) -> None:
-    trainer = bench.trainer(ScriptedRloo, RLOOConfig, beta=kl, normalize_advantages=False)
+    trainer = bench.rloo(beta=kl, normalize_advantages=False)
     chosen = section(algorithm="rloo", kl=kl, kl_in="reward")
     learner = Learner(bench.policy, chosen, bench.reference if kl else None)
 
@@ -295,7 +294,7 @@ LOSSES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("theirs", "ours"), [case[1:] for case in LOSSES], ids=[case[0] for case in LOSSES])
 def test_gradients_of_the_losses(bench: Bench, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    trainer = bench.trainer(ScriptedGrpo, GRPOConfig, scale_rewards="none", **{"beta": 0.0, **theirs})
+    trainer = bench.grpo(scale_rewards="none", **{"beta": 0.0, **theirs})
     chosen, temperature = section(**ours), theirs.get("temperature", 1.0)
     reference = bench.reference if chosen.kl else None
 
@@ -341,7 +340,7 @@ def _assert_same_metrics(ours: dict[str, float], theirs: dict[str, list[float]],
 
 def test_gradient_of_rloo_at_the_sampling_policy(bench: Bench) -> None:
     """TRL clips the ratio of a whole episode, Ferrata that of its tokens: where nothing was clipped yet, both agree."""
-    trainer = bench.trainer(ScriptedRloo, RLOOConfig, beta=0.0, normalize_advantages=False)
+    trainer = bench.rloo(beta=0.0, normalize_advantages=False)
     chosen = section(algorithm="rloo", aggregation="constant")
 
     @BATCHES

@@ -42,10 +42,16 @@ KEYS = {
     "judge": "kind endpoint model rubric api_key_env timeout retries at_once",
     "rollout": "sampler episodes_at_once max_turns max_tokens_per_turn max_thinking_tokens max_tokens "
     "max_observation_tokens stop temperature max_fault_share max_misfit_share workers step_seconds",
-    "sft": "updates demonstrations batch_size optimizer learning_rate weight_decay warmup imperfection max_grad_norm",
-    "rl": "algorithm updates tasks_per_update group_size optimizer learning_rate learning_rate_decay weight_decay "
-    "epochs minibatches microbatch_tokens clip_low clip_high kl kl_estimator entropy normalise spread_floor "
-    "max_grad_norm min_success min_valid",
+    "sft": "updates demonstrations tiers batch_size optimizer learning_rate weight_decay warmup imperfection max_grad_norm",
+    "rl": "algorithm view gamma lam step_weight",
+    "rl.channels": "apart process outcome process_lam outcome_lam",
+    "rl ": "updates tasks_per_update group_size optimizer learning_rate learning_rate_decay weight_decay "
+    "epochs minibatches microbatch_tokens clip_low clip_high kl kl_in kl_estimator entropy entropy_target aggregation "
+    "ratio importance_limit instructions staleness redraws",
+    "rl.value": "learning_rate weight clip warmup",
+    " rl": "normalise spread_floor max_grad_norm min_success min_valid",
+    "pool": "enabled capacity fresh_rounds per_hash sensible_turns share",
+    "ladder": "enabled gate evaluations newest collapse turn_caps cut_share tools schedule",
     "evaluation": "tasks tasks_small every constrained seed",
     "run": "checkpoint_every keep_checkpoints store_groups audit",
 }
@@ -61,7 +67,7 @@ def test_commands_and_their_parameters_are_these() -> None:
 
 
 def test_recipe_keys_are_these() -> None:
-    pinned = [f"{section}.{key}".lstrip(".") for section, keys in KEYS.items() for key in keys.split()]
+    pinned = [f"{section.strip()}.{key}".lstrip(".") for section, keys in KEYS.items() for key in keys.split()]
     assert list(known_keys()) == pinned
 
 

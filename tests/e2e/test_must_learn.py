@@ -1,0 +1,186 @@
+"""Every algorithm must learn a small world through the real collector, sampler and learner; and must not without credit.
+
+The world pays turns after the turn that decides. A policy that has only learnt to speak starts at chance; after a few
+updates it succeeds, over more than one seed. With its advantages zeroed it stays where it was, and with their signs
+turned it does worse than chance.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from ferrata.envs import Environment, Task, call, tool
+from ferrata.learning.batch import Example
+from ferrata.learning.learner import Learner
+from ferrata.learning.preparation import prepare
+from ferrata.learning.supervised import SupervisedLearner
+from ferrata.models.chat import token_chat
+from ferrata.models.policy import Policy
+from ferrata.models.tokenizer import CHAT, build_tokenizer, padded_size
+from ferrata.recipe import Recipe, RewardSection, RlSection, RolloutSection, SftSection
+from ferrata.rewards.spec import RewardSpec
+from ferrata.rollout.collector import Collection, Collector
+from ferrata.sampling.local import LocalSampler
+from ferrata.training.demonstrations import demonstration
+
+LEVERS = ("red", "green", "blue")
+PULLS = [call("pull", lever=lever) for lever in LEVERS]
+AFTER = [call("wait"), call("enter")]
+CHANCE = 1 / len(LEVERS)
+LEARNT = 0.85
+GROUP = 8
+
+
+class Levers(Environment):
+    """Pull the lever that the task names. Only two turns later a door opens, or does not."""
+
+    name = "levers"
+    families: ClassVar = {1: ("pull",)}
+
+    def demonstrate(self, task: Task, stream: random.Random, imperfection: float) -> Sequence[str]:
+        return [stream.choice(PULLS), *AFTER]
+
+    def begin(self, task: Task) -> None:
+        self.pulled, self.waited = "", False
+
+    @tool("Pull a lever.")
+    def pull(self, lever: str) -> str:
+        self.pulled = self.pulled or lever
+        return "pulled"
+
+    @tool("Wait.")
+    def wait(self) -> str:
+        self.waited = True
+        if self.pulled == self.task.world["lever"]:
+            self.reach("humming")
+        return "waited"
+
+    @tool("Go through the door.")
+    def enter(self) -> str:
+        self.finish(self.waited and self.pulled == self.task.world["lever"])
+        return "over"
+
+
+TASKS = [Task("levers", "pull", 1, "train", f"Pull {lever}.", {"lever": lever}, ("humming",), 4) for lever in LEVERS]
+
+
+def new_policy(tokenizer: PreTrainedTokenizerFast) -> Policy:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=padded_size(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True,
+        initializer_range=0.1, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    return Policy("speaker", LlamaForCausalLM(config).eval(), tokenizer, token_chat(tokenizer, CHAT))
+
+
+@pytest.fixture(scope="module")
+def speaker() -> Policy:
+    """A tiny policy that plays the world's three turns in order, and pulls any lever."""
+    policy = new_policy(build_tokenizer([*PULLS, *AFTER, "Pull ", "pulled", "waited", "over"], [], LEVERS))
+    recipe, errors = Recipe(name="speaker"), random.Random(0)
+    said = [demonstration(recipe, Levers(), policy.chat, task, errors).example() for task in TASKS * 30]
+    learner = SupervisedLearner(policy.model, SftSection(updates=60, learning_rate=1e-2))
+    for _ in range(60):
+        learner.update(said)
+    return policy
+
+
+class School:
+    """One run of reinforcement learning from the speaking policy on.
+
+    Args:
+        speaker: where it begins; left as it is.
+        section: the algorithm and its settings.
+        seed: of everything that is drawn.
+    """
+
+    def __init__(self, speaker: Policy, section: RlSection, seed: int) -> None:
+        self.policy, self.section, self.seed = replace(speaker, model=copy.deepcopy(speaker.model)), section, seed
+        self.sampler = LocalSampler(self.policy, slots=96, max_length=64)
+        budgets = RolloutSection(max_turns=4, max_tokens_per_turn=4, max_tokens=64, episodes_at_once=96)
+        self.collector = Collector(
+            self.sampler, lambda: Levers(score=RewardSpec(RewardSection())), self.policy.chat, budgets
+        )
+        self.learner = Learner(self.policy.model, section, speaker.model, budgets.max_tokens)
+
+    def update(self, number: int, change: Callable[[float], float] = lambda advantage: advantage) -> dict[str, float]:
+        """One round: play, prepare, learn, publish. `change` is done to every advantage before it is learnt from."""
+        groups = self._play("sampling", number, GROUP).groups
+        score = self.learner.score if self.learner.scores else None
+        examples, counts = prepare(groups, self.section, score)
+        changed = [replace(example, advantages=[change(a) for a in example.advantages]) for example in examples]
+        metrics = self.learner.update(changed, random.Random(f"{self.seed} {number}"))
+        self.sampler.publish(number)
+        return counts | metrics
+
+    def success(self) -> float:
+        """Share of sampled episodes that succeed."""
+        episodes = self._play("evaluation", 0, 32).trajectories
+        return sum(bool(episode.success) for episode in episodes) / len(episodes)
+
+    def _play(self, name: str, number: int, each: int) -> Collection:
+        return self.collector.collect([(task, each) for task in TASKS], self.seed, (name, number))
+
+
+PLAIN: dict[str, Any] = {"learning_rate": 5e-3, "kl": 0.0, "entropy": 0.0, "minibatches": 1}
+UPDATES = 30
+KINDS: dict[str, dict[str, Any]] = {
+    "GRPO": {"algorithm": "grpo"},
+    "RLOO": {"algorithm": "rloo", "normalise": False},
+    "REINFORCE++": {"algorithm": "reinforce++"},
+    "GiGPO": {"algorithm": "gigpo"},
+    "PPO": {"algorithm": "ppo"},
+    "Dr. GRPO": {"algorithm": "grpo", "normalise": False, "aggregation": "constant"},
+    "DAPO": {"algorithm": "grpo", "clip_high": 0.28, "aggregation": "token", "minibatches": 2, "epochs": 2},
+    "GSPO": {"algorithm": "grpo", "ratio": "sequence", "aggregation": "sequence", "minibatches": 2, "epochs": 2},
+    "GRPO, channels apart": {"algorithm": "grpo", "channels": {"apart": True}},
+    "PPO, channels apart": {"algorithm": "ppo", "channels": {"apart": True}},
+    "RLOO, divergence in the reward": {"algorithm": "rloo", "kl": 0.05, "kl_in": "reward"},
+    "GRPO, divergence and entropy in the loss": {
+        "algorithm": "grpo",
+        "kl": 0.02,
+        "kl_estimator": "k2",
+        "entropy": 0.005,
+    },
+}
+
+
+def school(speaker: Policy, name: str, seed: int) -> School:
+    return School(speaker, RlSection(**{**PLAIN, **KINDS[name]}), seed)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", KINDS)
+def test_it_learns_what_is_paid_turns_later(speaker: Policy, name: str, seed: int) -> None:
+    lesson = school(speaker, name, seed)
+    before = lesson.success()
+    import time
+
+    t = time.time()
+    tr = []
+    for number in range(1, UPDATES + 1):
+        m = lesson.update(number)
+        tr.append(round(m.get("rl/grad_norm", 0), 2))
+        if number % 5 == 0:
+            print(
+                name,
+                seed,
+                number,
+                lesson.success(),
+                {
+                    k: round(v, 3)
+                    for k, v in m.items()
+                    if k in ("rl/entropy", "rl/trajectories_trained", "rl/value_error", "rl/kl")
+                },
+            )
+    print(name, seed, before, lesson.success(), time.time() - t)

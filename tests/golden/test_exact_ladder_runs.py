@@ -1,0 +1,108 @@
+"""A run with ladder, pool, replaced groups, demonstrations and a round played ahead is repeated and resumed exactly."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from pathlib import Path
+
+import pytest
+
+from ferrata import load_recipe
+from ferrata.errors import FerrataError
+from ferrata.recipe import Recipe
+from ferrata.runs import RunFolder
+from ferrata.runs.interrupt import Interrupts
+from ferrata.runs.view import SilentView
+from ferrata.training import pipeline
+
+SHAPE = [
+    'stages=["rl"]',
+    "env.tiers=[1,2]",
+    'env.families=["read_value","query_value","report","approval"]',
+    "rl.updates=6",
+    "rl.optimizer=muon",
+    "rl.kl=0",
+    "evaluation.every=1",
+    "evaluation.tasks=8",
+    "evaluation.tasks_small=4",
+    "rollout.max_turns=6",
+    "rollout.max_tokens_per_turn=16",
+    "rollout.max_misfit_share=1",
+    "ladder.enabled=true",
+    "ladder.schedule=[3]",
+    "ladder.turn_caps=[2,6]",
+    "pool.enabled=true",
+    "rl.redraws=1",
+    "rl.instructions=0.2",
+    "rl.staleness=1",
+    "run.audit=false",
+]
+KILLS = 30
+
+
+@pytest.fixture(scope="module")
+def recipe(beginner: Path) -> Recipe:
+    return load_recipe("office-smoke", [*SHAPE, f"policy.model={beginner}"])
+
+
+@pytest.fixture(scope="module")
+def whole(runs, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory):
+    return runs.whole(recipe, tmp_path_factory.mktemp("whole") / "run")
+
+
+def curve(whole, name: str) -> list[float]:
+    return [value for _, value in whole.numbers[name]]
+
+
+def test_everything_takes_part(whole) -> None:
+    assert curve(whole, "ladder/rung") == [0, 0, 0, 1, 1, 1]
+    assert set(curve(whole, "ladder/turn_cap")) == {2, 6}
+    assert [step for step, _ in whole.notes] == sorted(step for step, _ in whole.notes)
+    assert any("schedule" in text for _, text in whole.notes)
+    assert max(curve(whole, "pool/reused")) > 0
+    assert max(curve(whole, "groups/replaced")) > 0
+    assert max(curve(whole, "rl/demonstrations")) > 0
+    assert curve(whole, "rl/stale_share")[0] == 0 < max(curve(whole, "rl/stale_share"))
+    assert {step: version for step, _, version, *_ in whole.episodes if step} == {1: 0, 2: 0, 3: 1, 4: 2, 5: 3, 6: 6}
+
+
+def test_two_ladder_runs_agree_exactly(runs, recipe: Recipe, whole, tmp_path: Path) -> None:
+    assert runs.whole(recipe, tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_fault_2_a_ladder_run_goes_on_exactly_also_at_the_boundary(
+    runs, recipe: Recipe, whole, tmp_path: Path, step: int
+) -> None:
+    """Update 3 is where the second tier is added: a checkpoint there must know it, and add it once."""
+    runs.stopped(recipe, tmp_path / "run", "rl", step)
+    assert runs.resumed(tmp_path / "run") == whole
+
+
+def go_on(recipe: Recipe, path: Path) -> None:
+    """In another process: make the run, or go on with it."""
+    try:
+        folder = RunFolder.open(path, writing=True)
+    except FerrataError:
+        folder = RunFolder.create(recipe, path)
+    with folder:
+        pipeline.run(recipe, folder, SilentView(), Interrupts(lambda text: None), resume=True)
+
+
+@pytest.mark.slow
+def test_killed_at_thirty_random_moments(runs, recipe: Recipe, whole, tmp_path: Path) -> None:
+    context, moments = multiprocessing.get_context("forkserver"), random.Random(0)
+    context.set_forkserver_preload(["ferrata.training.pipeline", "ferrata.envs.office"])
+    kills = 0
+    while kills < KILLS:
+        process = context.Process(target=go_on, args=(recipe, tmp_path / "run"))
+        process.start()
+        process.join(0.3 + moments.expovariate(1.0))
+        if process.exitcode is None:
+            process.kill()
+            kills += 1
+            process.join()
+        else:
+            break
+    assert runs.resumed(tmp_path / "run") == whole
