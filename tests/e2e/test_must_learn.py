@@ -31,25 +31,25 @@ from ferrata.rollout.collector import Collection, Collector
 from ferrata.sampling.local import LocalSampler
 from ferrata.training.demonstrations import demonstration
 
-LEVERS = ("red", "green", "blue")
-PULLS = [call("pull", lever=lever) for lever in LEVERS]
-AFTER = [call("wait"), call("enter")]
-CHANCE = 1 / len(LEVERS)
-LEARNT = 0.85
-GROUP = 8
+PULLS = [call("pull", lever=lever) for lever in ("red", "green", "blue")]
+WORDS = ("Go", "pulled", "waited", "entered", "error")
+DOORS = [call("enter", door=door) for door in ("left", "right")]
+CHANCE = 1 / 6
+LEARNT = 0.9
+GROUP, GROUPS = 8, 4
 
 
-class Levers(Environment):
-    """Pull the lever that the task names. Only two turns later a door opens, or does not."""
+class Doors(Environment):
+    """Pull the green lever, and later enter the left door. Only one turn after that it shows whether both was right."""
 
-    name = "levers"
-    families: ClassVar = {1: ("pull",)}
-
-    def demonstrate(self, task: Task, stream: random.Random, imperfection: float) -> Sequence[str]:
-        return [stream.choice(PULLS), *AFTER]
+    name = "doors"
+    families: ClassVar = {1: ("enter",)}
 
     def begin(self, task: Task) -> None:
-        self.pulled, self.waited = "", False
+        self.pulled, self.waited, self.entered = "", False, ""
+
+    def demonstrate(self, task: Task, stream: random.Random, imperfection: float) -> Sequence[str]:
+        return [stream.choice(PULLS), call("wait"), stream.choice(DOORS), call("look")]
 
     @tool("Pull a lever.")
     def pull(self, lever: str) -> str:
@@ -58,18 +58,23 @@ class Levers(Environment):
 
     @tool("Wait.")
     def wait(self) -> str:
-        self.waited = True
-        if self.pulled == self.task.world["lever"]:
+        if self.pulled == "green":
             self.reach("humming")
+        self.waited = True
         return "waited"
 
-    @tool("Go through the door.")
-    def enter(self) -> str:
-        self.finish(self.waited and self.pulled == self.task.world["lever"])
+    @tool("Enter a door.")
+    def enter(self, door: str) -> str:
+        self.entered = self.entered or door
+        return "entered"
+
+    @tool("Look around.")
+    def look(self) -> str:
+        self.finish(self.waited and (self.pulled, self.entered) == ("green", "left"))
         return "over"
 
 
-TASKS = [Task("levers", "pull", 1, "train", f"Pull {lever}.", {"lever": lever}, ("humming",), 4) for lever in LEVERS]
+TASK = Task("doors", "enter", 1, "train", "Go.", {}, ("humming",), 5)
 
 
 def new_policy(tokenizer: PreTrainedTokenizerFast) -> Policy:
@@ -85,10 +90,10 @@ def new_policy(tokenizer: PreTrainedTokenizerFast) -> Policy:
 
 @pytest.fixture(scope="module")
 def speaker() -> Policy:
-    """A tiny policy that plays the world's three turns in order, and pulls any lever."""
-    policy = new_policy(build_tokenizer([*PULLS, *AFTER, "Pull ", "pulled", "waited", "over"], [], LEVERS))
+    """A tiny policy that plays the world's four turns in order, with any lever and any door."""
+    policy = new_policy(build_tokenizer([*PULLS, *DOORS, call("wait"), call("look")], [], WORDS))
     recipe, errors = Recipe(name="speaker"), random.Random(0)
-    said = [demonstration(recipe, Levers(), policy.chat, task, errors).example() for task in TASKS * 30]
+    said = [demonstration(recipe, Doors(), policy.chat, TASK, errors).example() for _ in range(90)]
     learner = SupervisedLearner(policy.model, SftSection(updates=60, learning_rate=1e-2))
     for _ in range(60):
         learner.update(said)
@@ -107,15 +112,15 @@ class School:
     def __init__(self, speaker: Policy, section: RlSection, seed: int) -> None:
         self.policy, self.section, self.seed = replace(speaker, model=copy.deepcopy(speaker.model)), section, seed
         self.sampler = LocalSampler(self.policy, slots=96, max_length=64)
-        budgets = RolloutSection(max_turns=4, max_tokens_per_turn=4, max_tokens=64, episodes_at_once=96)
+        budgets = RolloutSection(max_turns=5, max_tokens_per_turn=4, max_tokens=64, episodes_at_once=96)
         self.collector = Collector(
-            self.sampler, lambda: Levers(score=RewardSpec(RewardSection())), self.policy.chat, budgets
+            self.sampler, lambda: Doors(score=RewardSpec(RewardSection())), self.policy.chat, budgets
         )
         self.learner = Learner(self.policy.model, section, speaker.model, budgets.max_tokens)
 
     def update(self, number: int, change: Callable[[float], float] = lambda advantage: advantage) -> dict[str, float]:
         """One round: play, prepare, learn, publish. `change` is done to every advantage before it is learnt from."""
-        groups = self._play("sampling", number, GROUP).groups
+        groups = self._play("sampling", number, [GROUP] * GROUPS).groups
         score = self.learner.score if self.learner.scores else None
         examples, counts = prepare(groups, self.section, score)
         changed = [replace(example, advantages=[change(a) for a in example.advantages]) for example in examples]
@@ -125,15 +130,15 @@ class School:
 
     def success(self) -> float:
         """Share of sampled episodes that succeed."""
-        episodes = self._play("evaluation", 0, 32).trajectories
+        episodes = self._play("evaluation", 0, [96]).trajectories
         return sum(bool(episode.success) for episode in episodes) / len(episodes)
 
-    def _play(self, name: str, number: int, each: int) -> Collection:
-        return self.collector.collect([(task, each) for task in TASKS], self.seed, (name, number))
+    def _play(self, name: str, number: int, sizes: list[int]) -> Collection:
+        return self.collector.collect([(TASK, size) for size in sizes], self.seed, (name, number))
 
 
 PLAIN: dict[str, Any] = {"learning_rate": 5e-3, "kl": 0.0, "entropy": 0.0, "minibatches": 1}
-UPDATES = 30
+UPDATES = 20
 KINDS: dict[str, dict[str, Any]] = {
     "GRPO": {"algorithm": "grpo"},
     "RLOO": {"algorithm": "rloo", "normalise": False},

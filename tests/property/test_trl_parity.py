@@ -22,7 +22,8 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ferrata.learning.batch import Example, microbatches
+from ferrata.learning.batch import Example
+from ferrata.learning.packing import microbatches
 from ferrata.learning.forward import logprobs_by_example
 from ferrata.learning.learner import Learner
 from ferrata.learning.preparation import prepare

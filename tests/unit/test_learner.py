@@ -9,11 +9,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ferrata.errors import UnknownNameError
-from ferrata.learning.batch import Example, microbatches
+from ferrata.learning.batch import Example
 from ferrata.learning.forward import logprobs_by_example
 from ferrata.learning.learner import Learner
 from ferrata.learning.muon import orthogonalise
 from ferrata.learning.optimizer import build_optimizer, guarded_step, warmup_decay
+from ferrata.learning.packing import microbatches
 from ferrata.learning.preparation import REASONS, prepare
 from ferrata.learning.supervised import SupervisedLearner
 from ferrata.recipe import RlSection, SftSection

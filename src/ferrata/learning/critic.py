@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ferrata.learning.batch import Example, MicroBatch, microbatches
+from ferrata.learning.batch import Example
 from ferrata.learning.forward import trained_hidden
 from ferrata.learning.meters import Meters
 from ferrata.learning.objective import Objective
+from ferrata.learning.packing import MicroBatch, microbatches
 from ferrata.models.heads import ValueHead
 from ferrata.recipe import RlSection
 

@@ -8,7 +8,7 @@
 Every loss is a sum over trained tokens with weights and a divisor of the whole minibatch, so micro-batches add up
 exactly to its gradient.
 
-Shape legend: N = trained tokens of a micro-batch, V = vocabulary, S = its turns, C = channels of reward.
+Shape legend: N = trained tokens of a micro-batch, S = its turns, C = channels of reward.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ferrata.algorithms.table import aggregation
-from ferrata.learning.batch import Example, MicroBatch, microbatches, split, trained_tokens
+from ferrata.learning.batch import Example, split, trained_tokens
 from ferrata.learning.courses import Scored, channels
 from ferrata.learning.critic import Critic
-from ferrata.learning.forward import check_model, logits_of, logprobs_by_example, trained_hidden
+from ferrata.learning.forward import check_model, logprobs_by_example, token_scores, trained_hidden
 from ferrata.learning.meters import Meters
 from ferrata.learning.objective import Known, Objective
 from ferrata.learning.optimizer import build_optimizer, guarded_step
+from ferrata.learning.packing import MicroBatch, microbatches
 from ferrata.recipe import RlSection
 from ferrata.records import Trajectory
 
@@ -180,8 +181,8 @@ class Learner:
                 )
             known = Known(each, weights.divisor, _rows(reference, batch), _rows(start, batch))
             hidden_ND = trained_hidden(self.model, batch)
-            log_distribution_NV = logits_of(self.model, hidden_ND, batch).log_softmax(dim=-1)
-            loss = self._objective(log_distribution_NV, batch, known, meters, first)
+            scores = token_scores(self.model, hidden_ND, batch, entropy=self._objective.entropy_weight > 0.0)
+            loss = self._objective(scores, batch, known, meters, first)
             if self.critic is not None:
                 loss = self.critic.loss(loss, hidden_ND, batch, examples, turns, self._objective, meters)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -1,9 +1,9 @@
 """The loss of one micro-batch: clipped surrogate, divergence, entropy and value, and what they say about the step.
 
     Known       what was computed before the first step and does not change
-    Objective   log-distribution of the trained tokens -> their part of the minibatch's loss
+    Objective   log-probabilities of the trained tokens -> their part of the minibatch's loss
 
-Shape legend: N = trained tokens of a micro-batch, V = vocabulary, S = its turns, C = channels of reward.
+Shape legend: N = trained tokens of a micro-batch, S = its turns, C = channels of reward.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ferrata.algorithms.entropy import entropy
 from ferrata.algorithms.policy_gradient import (
     clip_fraction,
     clipped_surrogate,
@@ -23,9 +22,9 @@ from ferrata.algorithms.policy_gradient import (
     value_loss,
 )
 from ferrata.algorithms.table import divergence
-from ferrata.learning.batch import MicroBatch
-from ferrata.learning.forward import pick
+from ferrata.learning.forward import TokenScores
 from ferrata.learning.meters import Meters
+from ferrata.learning.packing import MicroBatch
 from ferrata.recipe import RlSection
 
 
@@ -55,13 +54,9 @@ class Objective:
         self.section, self.entropy_weight = section, entropy_weight
         self._divergence = divergence(section.kl_estimator)
 
-    def __call__(
-        self, log_distribution_NV: Tensor, batch: MicroBatch, known: Known, meters: Meters, first: bool
-    ) -> Tensor:
+    def __call__(self, scores: TokenScores, batch: MicroBatch, known: Known, meters: Meters, first: bool) -> Tensor:
         """The part of a micro-batch in the loss of its minibatch. `first`: no step was taken since sampling."""
-        logprobs_N = pick(log_distribution_NV, batch.targets_N)
-        with torch.set_grad_enabled(self.entropy_weight > 0.0):
-            entropy_N = entropy(log_distribution_NV)
+        logprobs_N, entropy_N = scores.logprobs_N, scores.entropy_N
         loss_N = self._surrogate(logprobs_N, batch, known, meters, first)
         if self.entropy_weight > 0.0:
             loss_N = loss_N - self.entropy_weight * entropy_N

@@ -11,15 +11,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import PreTrainedModel
 
-from ferrata.learning.batch import Example, MicroBatch, microbatches, trained_tokens
-from ferrata.learning.forward import check_model, trained_logits
+from ferrata.learning.batch import Example, trained_tokens
+from ferrata.learning.forward import check_model, token_scores, trained_hidden
 from ferrata.learning.meters import Meters
 from ferrata.learning.optimizer import build_optimizer, guarded_step, warmup_decay
+from ferrata.learning.packing import MicroBatch, microbatches
 from ferrata.recipe import SftSection
 
 
@@ -85,9 +84,8 @@ class SupervisedLearner:
 
     def _loss(self, batch: MicroBatch, meters: Meters) -> Tensor:
         """Sum of the cross-entropy over the trained tokens of a micro-batch."""
-        logits_NV = trained_logits(self.model, batch)
-        loss_N = functional.cross_entropy(logits_NV, batch.targets_N, reduction="none")
-        with torch.no_grad():
-            meters.add("sft/token_accuracy", (logits_NV.argmax(dim=-1) == batch.targets_N).float())
+        scores = token_scores(self.model, trained_hidden(self.model, batch), batch, likeliest=True)
+        loss_N = -scores.logprobs_N
+        meters.add("sft/token_accuracy", scores.likeliest_N.float())
         meters.add("sft/loss", loss_N)
         return loss_N.sum()
