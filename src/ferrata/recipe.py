@@ -80,7 +80,7 @@ class PolicySection(Section):
     threads: Annotated[int, Field(ge=0)] = 0
     """CPU threads for tensor work; 0 means all cores."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What sampling computes in. Learning is in single precision either way; 'bfloat16' samples with a rounded copy."""
+    """What sampling computes in; 'bfloat16' samples with a rounded copy. Learning has `sft.dtype` and `rl.dtype`."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """Rank of the adapters that are trained beside frozen weights (LoRA); 0 trains the weights themselves."""
     lora_alpha: Annotated[float, Field(gt=0.0)] = 16.0
@@ -280,6 +280,8 @@ class SftSection(Section):
     """'muon' steps the matrices by orthogonalised momentum, and everything else by AdamW."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
     """Peak learning rate, in AdamW's units for both optimizers."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the forward and the backward pass compute in; weights and optimizer are in single precision either way."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """Decoupled decay of matrices, times the learning rate."""
     warmup: Share = 0.05
@@ -348,6 +350,8 @@ class RlSection(Section):
     """Learning rate at the first update, in AdamW's units for both optimizers."""
     learning_rate_decay: Share = 0.0
     """Share of it that is gone by the end; it falls linearly."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """As in `sft`."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """Decoupled decay of matrices, times the learning rate."""
     epochs: Positive = 1
@@ -355,7 +359,7 @@ class RlSection(Section):
     minibatches: Positive = 2
     """Optimizer steps per pass."""
     microbatch_tokens: Positive = 2048
-    """Padded tokens per forward pass; changes memory, never the gradient."""
+    """Tokens per forward pass; changes memory, never the gradient."""
     clip_low: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     """Lower clip of the probability ratio: 1 - clip_low."""
     clip_high: Annotated[float, Field(gt=0.0)] = 0.2

@@ -1,8 +1,8 @@
-"""Every algorithm must learn a small world through the real collector, sampler and learner; and must not without credit.
+"""Every algorithm learns a small world through the real collector, sampler and learner; without credit, none does.
 
-The world pays turns after the turn that decides. A policy that has only learnt to speak starts at chance; after a few
-updates it succeeds, over more than one seed. With its advantages zeroed it stays where it was, and with their signs
-turned it does worse than chance.
+The world pays turns after the turns that decide. A policy that has only learnt to speak starts at chance; after twelve
+updates it succeeds three times out of four at least, with either seed. With its advantages zeroed it stays below twice
+what chance gives, and with their signs turned it unlearns what chance gave it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ferrata.envs import Environment, Task, call, tool
-from ferrata.learning.batch import Example
 from ferrata.learning.learner import Learner
 from ferrata.learning.preparation import prepare
 from ferrata.learning.supervised import SupervisedLearner
@@ -31,11 +30,13 @@ from ferrata.rollout.collector import Collection, Collector
 from ferrata.sampling.local import LocalSampler
 from ferrata.training.demonstrations import demonstration
 
+pytestmark = pytest.mark.slow
+
 PULLS = [call("pull", lever=lever) for lever in ("red", "green", "blue")]
 WORDS = ("Go", "pulled", "waited", "entered", "error")
 DOORS = [call("enter", door=door) for door in ("left", "right")]
 CHANCE = 1 / 6
-LEARNT = 0.9
+LEARNT = 0.75
 GROUP, GROUPS = 8, 4
 
 
@@ -138,7 +139,7 @@ class School:
 
 
 PLAIN: dict[str, Any] = {"learning_rate": 5e-3, "kl": 0.0, "entropy": 0.0, "minibatches": 1}
-UPDATES = 20
+UPDATES = 12
 KINDS: dict[str, dict[str, Any]] = {
     "GRPO": {"algorithm": "grpo"},
     "RLOO": {"algorithm": "rloo", "normalise": False},
@@ -168,24 +169,18 @@ def school(speaker: Policy, name: str, seed: int) -> School:
 @pytest.mark.parametrize("name", KINDS)
 def test_it_learns_what_is_paid_turns_later(speaker: Policy, name: str, seed: int) -> None:
     lesson = school(speaker, name, seed)
-    before = lesson.success()
-    import time
-
-    t = time.time()
-    tr = []
+    assert lesson.success() < 2 * CHANCE
     for number in range(1, UPDATES + 1):
-        m = lesson.update(number)
-        tr.append(round(m.get("rl/grad_norm", 0), 2))
-        if number % 5 == 0:
-            print(
-                name,
-                seed,
-                number,
-                lesson.success(),
-                {
-                    k: round(v, 3)
-                    for k, v in m.items()
-                    if k in ("rl/entropy", "rl/trajectories_trained", "rl/value_error", "rl/kl")
-                },
-            )
-    print(name, seed, before, lesson.success(), time.time() - t)
+        metrics = lesson.update(number)
+        assert metrics["rl/steps_skipped"] == 0
+    assert lesson.success() > LEARNT
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_does_not_learn_without_credit_and_unlearns_with_signs_turned(speaker: Policy, name: str) -> None:
+    without, turned = school(speaker, name, 0), school(speaker, name, 0)
+    for number in range(1, UPDATES // 2 + 1):
+        without.update(number, lambda advantage: 0.0)
+        turned.update(number, lambda advantage: -advantage)
+    assert without.success() < 2 * CHANCE
+    assert turned.success() < CHANCE / 2

@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -272,3 +273,28 @@ def test_the_learning_rate_falls_linearly() -> None:
         learner.update(sampled(model, stream), stream)
     assert rates == pytest.approx([1e-3, 8e-4, 6e-4, 4e-4, 2e-4])
     assert learner.learning_rate == pytest.approx(2e-4), "what comes after the last update keeps the last rate"
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_in_bfloat16_the_weights_stay_in_single_precision_and_the_step_is_nearly_the_same(algorithm: str) -> None:
+    steps = {}
+    for dtype in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        model, stream = tiny_policy(), random.Random(3)
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        section = RlSection(
+            kl=0.0, dtype=dtype, algorithm=algorithm, learning_rate=1e-3, minibatches=1, value={"warmup": 0}
+        )
+        learner = Learner(model, section)
+        examples = sampled(model, stream)
+        if algorithm == "ppo":
+            examples = [
+                replace(one, turns=[len(one.targets)], values=[[0.1]], value_targets=[[1.0]]) for one in examples
+            ]
+        learner.update(examples, random.Random(0))
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+        moved = [now.detach() - then for now, then in zip(model.parameters(), before, strict=True)]
+        steps[dtype] = torch.cat([step.flatten() for step in moved])
+    exact, rounded = steps["float32"], steps["bfloat16"]
+    assert not torch.equal(exact, rounded), "nothing was computed in bfloat16"
+    assert torch.nn.functional.cosine_similarity(exact, rounded, dim=0) > 0.9

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ferrata.learning.batch import Example
-from ferrata.learning.forward import trained_hidden
+from ferrata.learning.forward import precision, trained_hidden
 from ferrata.learning.meters import Meters
 from ferrata.learning.objective import Objective
 from ferrata.learning.packing import MicroBatch, microbatches
@@ -43,7 +43,7 @@ class Critic:
 
         Args:
             examples: with their turns.
-            tokens: padded tokens of one forward pass.
+            tokens: of one forward pass.
         """
         # One more turn of one token, which is never read: its state is the one after the last token.
         extended = [
@@ -59,7 +59,9 @@ class Critic:
         ]
         found: list[Tensor] = [torch.empty(0)] * len(examples)
         for batch in microbatches(extended, tokens):
-            values_SC = self.head(trained_hidden(self._model, batch)[batch.firsts_S])
+            with precision(self._model, self._section.dtype):
+                hidden_ND = trained_hidden(self._model, batch)
+            values_SC = self.head(hidden_ND[batch.firsts_S].float())
             parts = values_SC.split_with_sizes([len(extended[row].turns) for row in batch.examples])
             for row, part in zip(batch.examples, parts, strict=True):
                 found[row] = part.T
@@ -81,10 +83,11 @@ class Critic:
             return policy_loss
         old_SC = torch.cat([torch.tensor(example.values).T for example in chosen])
         targets_SC = torch.cat([torch.tensor(example.value_targets).T for example in chosen])
+        states_SD = hidden_ND[batch.firsts_S].float()
         if self.warming:
-            alone = objective.value(self.head(hidden_ND[batch.firsts_S].detach()), old_SC, targets_SC, turns, meters)
+            alone = objective.value(self.head(states_SD.detach()), old_SC, targets_SC, turns, meters)
             return policy_loss * 0.0 + alone
-        return policy_loss + objective.value(self.head(hidden_ND[batch.firsts_S]), old_SC, targets_SC, turns, meters)
+        return policy_loss + objective.value(self.head(states_SD), old_SC, targets_SC, turns, meters)
 
     @property
     def warming(self) -> bool:

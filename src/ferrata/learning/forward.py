@@ -1,6 +1,7 @@
 """The forward pass that all learners share: logits at trained tokens only, and never all of them at once.
 
     check_model     refuse a model whose logits are more than its output layer
+    precision       what to compute in
     trained_hidden  micro-batch -> hidden states that predict the trained tokens
     token_scores    hidden states -> log-probability and entropy of each trained token
     token_logprobs  both in one: log-probabilities alone
@@ -14,8 +15,9 @@ sees the hidden states of those N places alone, and of so many at a time as `CHU
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,6 +56,11 @@ def check_model(model: PreTrainedModel) -> None:
     changed = [name for name in RESCALED if getattr(model.config, name, None) not in (None, 1, 1.0)]
     if changed:
         raise PolicyError(f"{type(model).__name__} transforms its logits ({', '.join(changed)}): not supported yet.")
+
+
+def precision(model: PreTrainedModel, dtype: str) -> AbstractContextManager[Any]:
+    """Within this block the model computes in 'float32' or 'bfloat16'; its weights stay in single precision."""
+    return torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=dtype == "bfloat16")
 
 
 def trained_hidden(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
@@ -120,17 +127,21 @@ def token_logprobs(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
 
 
 @torch.inference_mode()
-def logprobs_by_example(model: PreTrainedModel, batches: list[MicroBatch], examples: int) -> list[Tensor]:
+def logprobs_by_example(
+    model: PreTrainedModel, batches: list[MicroBatch], examples: int, dtype: str = "float32"
+) -> list[Tensor]:
     """Log-probabilities of the trained tokens of each example, without a graph.
 
     Args:
         model: the policy to score with.
         batches: micro-batches of the examples.
         examples: how many examples there are; one without a trained token gets an empty tensor.
+        dtype: what to compute in.
     """
     scored = [torch.empty(0)] * examples
     for batch in batches:
-        rows = torch.split(token_logprobs(model, batch), batch.counts)
+        with precision(model, dtype):
+            rows = torch.split(token_logprobs(model, batch), batch.counts)
         for example, logprobs_N in zip(batch.examples, rows, strict=True):
             scored[example] = logprobs_N
     return scored

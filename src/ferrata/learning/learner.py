@@ -26,7 +26,7 @@ from ferrata.algorithms.table import aggregation
 from ferrata.learning.batch import Example, split, trained_tokens
 from ferrata.learning.courses import Scored, channels
 from ferrata.learning.critic import Critic
-from ferrata.learning.forward import check_model, logprobs_by_example, token_scores, trained_hidden
+from ferrata.learning.forward import check_model, logprobs_by_example, precision, token_scores, trained_hidden
 from ferrata.learning.meters import Meters
 from ferrata.learning.objective import Known, Objective
 from ferrata.learning.optimizer import build_optimizer, guarded_step
@@ -150,7 +150,8 @@ class Learner:
 
     def _logprobs(self, model: PreTrainedModel, examples: Sequence[Example]) -> list[Tensor]:
         """Log-probabilities of the trained tokens of each example, without a graph."""
-        return logprobs_by_example(model, microbatches(examples, self.section.microbatch_tokens), len(examples))
+        batches = microbatches(examples, self.section.microbatch_tokens)
+        return logprobs_by_example(model, batches, len(examples), self.section.dtype)
 
     def _start(self, examples: Sequence[Example]) -> list[Tensor] | None:
         """Log-probabilities at the start of the update: those of sampling, but for what an older policy sampled."""
@@ -180,8 +181,9 @@ class Learner:
                     torch.tensor(batch.counts)
                 )
             known = Known(each, weights.divisor, _rows(reference, batch), _rows(start, batch))
-            hidden_ND = trained_hidden(self.model, batch)
-            scores = token_scores(self.model, hidden_ND, batch, entropy=self._objective.entropy_weight > 0.0)
+            with precision(self.model, self.section.dtype):
+                hidden_ND = trained_hidden(self.model, batch)
+                scores = token_scores(self.model, hidden_ND, batch, entropy=self._objective.entropy_weight > 0.0)
             loss = self._objective(scores, batch, known, meters, first)
             if self.critic is not None:
                 loss = self.critic.loss(loss, hidden_ND, batch, examples, turns, self._objective, meters)

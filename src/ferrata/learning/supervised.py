@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ferrata.learning.batch import Example, trained_tokens
-from ferrata.learning.forward import check_model, token_scores, trained_hidden
+from ferrata.learning.forward import check_model, precision, token_scores, trained_hidden
 from ferrata.learning.meters import Meters
 from ferrata.learning.optimizer import build_optimizer, guarded_step, warmup_decay
 from ferrata.learning.packing import MicroBatch, microbatches
@@ -28,7 +28,7 @@ class SupervisedLearner:
     Args:
         model: the policy; trained in place, and left in the mode it is in.
         section: the recipe's `sft` section; `updates` is the length of the schedule.
-        microbatch_tokens: padded tokens per forward pass; changes memory and speed, never the gradient.
+        microbatch_tokens: tokens per forward pass; changes memory and speed, never the gradient.
 
     Raises:
         PolicyError: the model cannot be scored, see `forward.check_model`.
@@ -84,7 +84,8 @@ class SupervisedLearner:
 
     def _loss(self, batch: MicroBatch, meters: Meters) -> Tensor:
         """Sum of the cross-entropy over the trained tokens of a micro-batch."""
-        scores = token_scores(self.model, trained_hidden(self.model, batch), batch, likeliest=True)
+        with precision(self.model, self.section.dtype):
+            scores = token_scores(self.model, trained_hidden(self.model, batch), batch, likeliest=True)
         loss_N = -scores.logprobs_N
         meters.add("sft/token_accuracy", scores.likeliest_N.float())
         meters.add("sft/loss", loss_N)
