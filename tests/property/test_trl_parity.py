@@ -23,9 +23,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ferrata.learning.batch import Example
-from ferrata.learning.packing import microbatches
 from ferrata.learning.forward import logprobs_by_example
 from ferrata.learning.learner import Learner
+from ferrata.learning.packing import microbatches
 from ferrata.learning.preparation import prepare
 from ferrata.recipe import RlSection
 from ferrata.records import Group, StopReason, Task, Trajectory, Turn

@@ -4,7 +4,7 @@ With `d_t = log reference(a_t) - log pi(a_t)`, all three are per token and near 
 
     k1   -d              unbiased, often negative, large variance; as a loss its expected gradient is zero
     k2   d^2 / 2         biased, never negative; its expected gradient is that of the divergence
-    k3   exp(d) - 1 - d  unbiased, never negative, small variance; its expected gradient is that of `KL(reference || pi)`
+    k3   exp(d) - 1 - d  unbiased, never negative, small variance; its expected gradient is that of KL(reference || pi)
 
 Shape legend: N = sampled tokens of a batch, laid end to end. Log-probabilities are in nats.
 """

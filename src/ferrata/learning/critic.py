@@ -96,9 +96,10 @@ class Critic:
         return self._steps < self._section.value.warmup * per_update
 
     def step(self) -> None:
-        """Take one step on the head."""
-        nn.utils.clip_grad_norm_(self.head.parameters(), self._section.max_grad_norm)
-        self._optimizer.step()
+        """Take one step on the head. A gradient that is not finite is not used."""
+        norm = nn.utils.clip_grad_norm_(self.head.parameters(), self._section.max_grad_norm)
+        if torch.isfinite(norm):
+            self._optimizer.step()
         self._optimizer.zero_grad()
         self._steps += 1
 
