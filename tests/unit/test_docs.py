@@ -94,13 +94,15 @@ def test_a_page_without_the_block_is_refused(generate: ModuleType) -> None:
 
 # Metrics --------------------------------------------------------------------------------------------------------
 
-NAME = re.compile(r"(rollout|reward|stop|time|rl|sft|groups|dropped)/([a-z_]*[a-z])?")
+NAME = re.compile(r"(rollout|reward|stop|time|rl|sft|groups|dropped|pool|ladder)/(refused/|removed/)?([a-z_]*[a-z])?")
 PATTERNS = {
     "rollout/success_tier_": ["<tier>"],
     "reward/": COMPONENTS,
     "stop/": list(StopReason),
     "groups/": list(GroupSpread),
     "dropped/": REASONS,
+    "pool/refused/": ("unscored",),
+    "pool/removed/": ("expired", "duplicate", "capacity"),
 }
 """Names that the code puts together, by their fixed part."""
 
@@ -108,7 +110,7 @@ PATTERNS = {
 def logged() -> set[tuple[str, str]]:
     """(name, file) of every metric in the sources."""
     found = set()
-    for path in [*(SOURCE / "training").glob("*.py"), *(SOURCE / "learning").glob("*.py")]:
+    for path in [path for folder in ("training", "learning", "replay") for path in (SOURCE / folder).glob("*.py")]:
         where = path.relative_to(SOURCE).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):

@@ -136,6 +136,22 @@ def test_the_curve_takes_the_largest_greedy_evaluation_of_each_update(
     assert curve == [(0, 4, 12), (10, 8, 12), (20, 11, 12)]
 
 
+def test_the_ladder_tells_its_whole_story(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:
+    _fill(run, evaluated)
+    assert 'id="ladder"' not in render_report(_story(run))
+    with RunFolder.open(run, writing=True) as folder:
+        for update in range(1, 9):
+            folder.store.add_metrics("rl", update, {"ladder/rung": float(update > 4), "ladder/turn_cap": 30.0})
+        folder.store.add_note("rl", 4, "ladder", "Promoted: success on tier 1 was over 40% in 2 evaluations running.")
+        folder.store.add_note("rl", 6, "other", "Something else.")
+    page = render_report(_story(run))
+    ladder, rest = page.split('id="ladder"')[1].split("</section>", 1)
+    assert "Update 4: Promoted: success on tier 1" in ladder
+    assert "From 0 to 1." in ladder
+    assert "Promoted" not in rest
+    assert "Something else." in rest
+
+
 def test_what_never_happened_is_not_plotted(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:
     _fill(run, evaluated)
     html = write_report(run).read_text()

@@ -34,9 +34,6 @@ from ferrata.learning.packing import MicroBatch, microbatches
 from ferrata.recipe import RlSection
 from ferrata.records import Trajectory
 
-ENTROPY_WEIGHTS = (1e-5, 0.1)
-"""Between these the controller moves the weight of the entropy bonus."""
-
 
 class Learner:
     """Owns the optimizer of a policy and turns examples into steps.
@@ -113,7 +110,7 @@ class Learner:
                 norms.append(self._step(chosen, parts[0], parts[1], meters, first=not norms))
         self.updates += 1
         metrics = meters.metrics()
-        self._hold_entropy(metrics)
+        self._objective.hold_entropy(metrics)
         stale = sum(example.stale for example in examples)
         return (
             metrics
@@ -191,13 +188,6 @@ class Learner:
         if self.critic is not None:
             self.critic.step()
         return guarded_step(self._optimizer, self.section.max_grad_norm)
-
-    def _hold_entropy(self, metrics: dict[str, float]) -> None:
-        """Move the weight of the entropy bonus towards the target: up when the entropy is too low."""
-        target, low, high = self.section.entropy_target, *ENTROPY_WEIGHTS
-        if target > 0.0:
-            moved = self._objective.entropy_weight * math.exp(0.5 * (1.0 - metrics["rl/entropy"] / target))
-            self._objective.entropy_weight = min(high, max(low, moved))
 
 
 def _rows(values: list[Tensor] | None, batch: MicroBatch) -> Tensor | None:

@@ -8,6 +8,8 @@ Shape legend: N = trained tokens of a micro-batch, S = its turns, C = channels o
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +28,9 @@ from ferrata.learning.forward import TokenScores
 from ferrata.learning.meters import Meters
 from ferrata.learning.packing import MicroBatch
 from ferrata.recipe import RlSection
+
+ENTROPY_WEIGHTS = (1e-5, 0.1)
+"""Between these the controller moves the weight of the entropy bonus."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,13 @@ class Objective:
         meters.add("rl/loss", loss_N)
         meters.add("rl/entropy", entropy_N)
         return (loss_N if known.weights_N is None else loss_N * known.weights_N).sum() / known.divisor
+
+    def hold_entropy(self, metrics: Mapping[str, float]) -> None:
+        """Move the weight of the bonus, after an update that ended in these metrics: up when the entropy is too low."""
+        target, (low, high) = self.section.entropy_target, ENTROPY_WEIGHTS
+        if target > 0.0:
+            moved = self.entropy_weight * math.exp(0.5 * (1.0 - metrics["rl/entropy"] / target))
+            self.entropy_weight = min(high, max(low, moved))
 
     def _surrogate(self, logprobs_N: Tensor, batch: MicroBatch, known: Known, meters: Meters, first: bool) -> Tensor:
         """Clipped surrogate of each token, against the policy at the start of the update."""

@@ -37,6 +37,10 @@ _STOP_CLASS = {"completed": "s3", "submitted": "s2", "max_turns": "s7", "max_tok
 _GROUP_NAMES = {"groups/mixed": "mixed", "groups/all_good": "all good", "groups/all_bad": "all bad"}
 _TIME_NAMES = ("sampling", "environment", "learning", "evaluation")
 
+_LADDER = {
+    "ladder/rung": ("Rung", "How many tiers were added to the first.", False),
+    "ladder/turn_cap": ("Turn cap", "Most turns of a training episode; a task's own cap applies as well.", False),
+}
 _BEHAVIOUR = {
     "rollout/success": ("Success while practising", "Share of sampled training episodes that succeed.", True),
     "rollout/turns": ("Turns per episode", "Mean turns of a training episode.", False),
@@ -139,6 +143,21 @@ def behaviour_figures(story: Story) -> list[Figure]:
     drawn = [
         _small(name, title, caption, story.metrics.get(name, []), shares)
         for name, (title, caption, shares) in _BEHAVIOUR.items()
+    ]
+    return [figure for figure in drawn if figure]
+
+
+def ladder_figures(story: Story) -> list[Figure]:
+    """Where the ladder stood, and success of the tiers that were open; empty without a ladder."""
+    if "ladder/rung" not in story.metrics:
+        return []
+    tiers = {
+        f"rollout/success_tier_{tier}": (f"Success in training, tier {tier}", "Share of sampled episodes.", True)
+        for tier in sorted(story.recipe.env.tiers)
+    }
+    drawn = [
+        _small(name, title, caption, story.metrics.get(name, []), shares)
+        for name, (title, caption, shares) in (_LADDER | tiers).items()
     ]
     return [figure for figure in drawn if figure]
 
