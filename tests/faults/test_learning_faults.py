@@ -297,12 +297,12 @@ def test_fault_12_long_episodes_weigh_no_more_in_the_mean_of_their_group(
 
 
 def test_fault_12_each_episode_weighs_the_same_in_the_loss_where_that_is_asked_for() -> None:
-    """The gradient of a long episode and a short one is the mean of their own."""
-    chosen = section(aggregation="sequence", normalise=False)
-    one = Example.of(episode(1.0, sampled=1), [1.0])
-    other = Example.of(episode(*[0.0] * 5, sampled=4, seed=1), [1.0] * 5)
-    both, alone, beside = (gradient(chosen_ones, chosen)[0] for chosen_ones in ([one, other], [one], [other]))
-    torch.testing.assert_close(both, (alone + beside) / 2, atol=1e-6, rtol=1e-5)
+    """The gradient of a long episode and a short one is the mean of what each gives alone, as the mean of its ids."""
+    short = Example.of(episode(1.0, sampled=1), [1.0])
+    long = Example.of(episode(*[0.0] * 5, sampled=4, seed=1), [1.0] * 5)
+    both, _ = gradient([short, long], section(aggregation="sequence"))
+    alone = [gradient([one], section(aggregation="token"))[0] for one in (short, long)]
+    torch.testing.assert_close(both, (alone[0] + alone[1]) / 2, atol=1e-6, rtol=1e-5)
 
 
 # Degenerate numbers --------------------------------------------------------------------------------------------------
