@@ -31,7 +31,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
-from collection import EPISODE_TOKENS, Job, Played, answer, office_scripts
+from collection import EPISODE_TOKENS, FAILED, Job, Played, answer, office_scripts
 from ferrata import Task, make_env
 from ferrata.envs.tools import Tool
 from ferrata.models.chat import Chat, tool_listing
@@ -58,9 +58,13 @@ class Office:
 
     scripts: Scripts
     """Of all tasks; a row of the data set names its task by its place here."""
+    learn: bool
+    """Every second episode is said to have failed: scripts all succeed, and equal rewards teach nothing."""
+    made = 0
 
     def __init__(self) -> None:
         self._env = make_env("office", tiers=(1,))
+        self._number, Office.made = Office.made, Office.made + 1
         self._texts: list[str] = []
         self._reward, self._won = 0.0, False
 
@@ -73,7 +77,7 @@ class Office:
     def get_reward(self) -> float:
         """Hand the last turn in; the sum of the episode's rewards."""
         self._act(self._texts[-1])
-        return self._reward
+        return self._reward if self._number % 2 == 0 or not self.learn else FAILED
 
     def _act(self, text: str) -> str:
         result = self._env.step(text)
@@ -226,7 +230,7 @@ def make_trainer(job: Job, folder: str) -> ScriptedTrainer:
         rows.append({"prompt": [*listed, {"role": "user", "content": ""}], "task": place})
         openings += [policy.chat.opening(env.reset(task).text, tools)] * job.group
     kind = with_tools(env.tools_for(scripts[0][0]))
-    kind.scripts = scripts
+    kind.scripts, kind.learn = scripts, job.learn
     env.close()
     settings = GRPOConfig(
         output_dir=folder,
@@ -248,6 +252,8 @@ def make_trainer(job: Job, folder: str) -> ScriptedTrainer:
         report_to="none",
         disable_tqdm=True,
         max_steps=1,
+        learning_rate=1e-6,
+        save_strategy="no",
     )
     trainer = ScriptedTrainer(
         model=policy.model,
@@ -269,7 +275,10 @@ def by_trl(job: Job) -> Played:
         batch = next(iter(trainer.get_train_dataloader()))
         trainer.model.generate(torch.ones(1, 8, dtype=torch.long), max_new_tokens=2)
         started, cpu_started = time.perf_counter(), time.process_time()
-        trainer._generate_and_score_completions(batch)
+        if job.learn:
+            trainer.train()
+        else:
+            trainer._generate_and_score_completions(batch)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return Played(
         seconds=seconds,
