@@ -296,6 +296,17 @@ def test_fault_12_long_episodes_weigh_no_more_in_the_mean_of_their_group(
     assert [found[0] for found in advantages([long], chosen)] == [found[0] for found in advantages([short], chosen)]
 
 
+def test_fault_12_channels_that_are_added_up_take_nothing_from_the_length_of_episodes() -> None:
+    """A success of one turn counts as a failure of nine does, and an outcome that is the same for all as nothing."""
+    chosen = section("grpo", channels={"apart": True, "process": 0.0})
+    mixed = group(episode(5.0, seed=0), episode(*[0.0] * 8, -1.0, seed=1))
+    equal = group(episode({"outcome": -1.0, "process": 0.4}, seed=2), episode(*[0.0] * 3, -1.0, seed=3))
+    won, lost, *others = advantages([mixed, equal], chosen)
+    assert won[0] == pytest.approx(-lost[0])
+    assert len(others) == 2
+    assert not any(a for found in others for a in found)
+
+
 def test_fault_12_each_episode_weighs_the_same_in_the_loss_where_that_is_asked_for() -> None:
     """The gradient of a long episode and a short one is the mean of what each gives alone, as the mean of its ids."""
     short = Example.of(episode(1.0, sampled=1), [1.0])

@@ -42,7 +42,7 @@ def test_gae_at_its_two_ends(steps: list[float], gamma: float, last: float) -> N
 
 
 def test_a_channel_weighs_what_its_weight_says_whatever_its_scale() -> None:
-    outcome, process = torch.tensor([5.0, -1.0, -1.0, 5.0]), torch.tensor([0.01, 0.03, 0.01, 0.03])
+    outcome, process = torch.tensor([3.0, -3.0, -3.0, 3.0]), torch.tensor([-0.01, 0.01, -0.01, 0.01])
     both = combine_channels({"outcome": outcome, "process": process}, {"outcome": 1.0, "process": 0.5}, floor=1e-4)
     assert both.tolist() == pytest.approx([0.5, -0.5, -1.5, 1.5])
     scaled = combine_channels(
@@ -52,8 +52,8 @@ def test_a_channel_weighs_what_its_weight_says_whatever_its_scale() -> None:
 
 
 def test_a_channel_without_spread_adds_nothing() -> None:
-    silent = torch.tensor([0.3, 0.3, 0.3 + 1e-7])
-    loud = torch.tensor([1.0, 2.0, 3.0])
+    silent = torch.tensor([1e-7, -2e-7, 1e-7])
+    loud = torch.tensor([-1.0, 0.0, 1.0])
     both = combine_channels({"a": loud, "b": silent}, {"a": 1.0, "b": 100.0}, floor=1e-4)
-    torch.testing.assert_close(both, standardise(loud, 1e-4))
+    torch.testing.assert_close(both, loud * 1.5**0.5)
     assert standardise(torch.tensor([7.0]), 1e-4).tolist() == [0.0]

@@ -81,14 +81,22 @@ def standardise(values_N: Tensor, floor: float) -> Tensor:
 def combine_channels(advantages: Mapping[str, Tensor], weights: Mapping[str, float], floor: float) -> Tensor:
     """The advantage of several channels of reward, such as process and outcome (SPEC ALG-2).
 
-    `A = sum_c w_c standardise(A_c)`: each channel weighs what its weight says, whatever the scale of its rewards. A
-    channel without spread says nothing and adds nothing.
+    `A = sum_c w_c A_c / rms(A_c)`: each channel weighs what its weight says, whatever the scale of its rewards. A channel
+    without spread says nothing and adds nothing. What comes in has a baseline of its own already. Subtracting the mean
+    over turns once more would make long episodes weigh more, and give an advantage to groups without spread.
 
     Args:
         advantages: channel -> (N,) advantages over the whole batch.
         weights: channel -> weight; one for each channel.
-        floor: as in `standardise`.
+        floor: smallest root mean square that counts as a difference.
     """
     assert advantages.keys() == weights.keys(), "one weight per channel"
-    parts = [weights[name] * standardise(values_N, floor) for name, values_N in advantages.items()]
+    parts = [weights[name] * _scaled(values_N, floor) for name, values_N in advantages.items()]
     return torch.stack(parts).sum(dim=0)
+
+
+def _scaled(values_N: Tensor, floor: float) -> Tensor:
+    """Divide by the root mean square; zeros where that is under `floor`."""
+    exact_N = values_N.double()
+    size = exact_N.square().mean().sqrt() if len(exact_N) else exact_N.new_zeros(())
+    return (exact_N / size).float() if float(size) >= floor else torch.zeros_like(values_N, dtype=torch.float32)
