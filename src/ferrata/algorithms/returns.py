@@ -82,8 +82,9 @@ def combine_channels(advantages: Mapping[str, Tensor], weights: Mapping[str, flo
     """The advantage of several channels of reward, such as process and outcome (SPEC ALG-2).
 
     `A = sum_c w_c A_c / rms(A_c)`: each channel weighs what its weight says, whatever the scale of its rewards. A
-    channel without spread says nothing and adds nothing. What comes in has a baseline of its own already. Subtracting the mean
-    over turns once more would make long episodes weigh more, and give an advantage to groups without spread.
+    channel without spread says nothing and adds nothing. What comes in has a baseline of its own already.
+    Subtracting the mean over turns once more would make long episodes weigh more, and give an advantage to groups
+    without spread.
 
     Args:
         advantages: channel -> (N,) advantages over the whole batch.
