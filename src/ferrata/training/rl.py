@@ -16,7 +16,7 @@ from ferrata.learning.preparation import prepare_grpo
 from ferrata.models.adapters import has_adapters, load_adapters, save_adapters, twin
 from ferrata.models.policy import load_policy, save_policy
 from ferrata.records import Task
-from ferrata.rollout.collector import Collection
+from ferrata.rollout.collection import Collection
 from ferrata.seeds import stream
 from ferrata.training.measures import measure_groups, measure_work
 from ferrata.training.saving import ADAPTERS, Position, restore, save
