@@ -1,5 +1,6 @@
 # Two commands matter: `make demo` trains an agent and writes a report, `make test` runs every gate and test.
 #
+#   make install     install into .venv; then  . .venv/bin/activate  or .venv/bin/ferrata
 #   make demo        install, train office-quickstart, report in runs/demo/report.html   [OUT=runs/other SEED=1]
 #   make test        install what tests need, then lint, types, layers, tests
 #   make quick       the tests that together take less than a minute
@@ -27,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: help install demo test quick lint tests test-vllm docs base-model format clean
 
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '3,11s/^# *//p' Makefile
 
 # A stamp is newer than pyproject.toml when what it stands for is installed: nothing is installed twice.
 $(VENV)/.installed: pyproject.toml

@@ -26,7 +26,8 @@ from pathlib import Path
 from ferrata import Task, call
 from ferrata.models.policy import load_policy
 from ferrata.recipe import RolloutSection
-from ferrata.rollout.collector import CollectionStats, Collector
+from ferrata.rollout.collection import CollectionStats
+from ferrata.rollout.collector import Collector
 from ferrata.rollout.workers import WorkerHost
 from ferrata.rollout.worlds import EnvironmentSpec
 from ferrata.sampling.protocol import Completion, SamplerClock

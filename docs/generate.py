@@ -38,7 +38,7 @@ GENERATED = "<!-- Written by `make docs` from {source}: change that, not this pa
 SEED = 1
 """Seed of the example tasks."""
 
-VALUES = {str: "text", int: "number", list[int]: "number, may repeat", Path: "path"}
+VALUES = {str: "text", int: "number", float: "number", list[int]: "number, may repeat", Path: "path"}
 """Types of options in words."""
 
 FLAWS = {
@@ -219,8 +219,8 @@ def _default(field: dict[str, Any]) -> str:
 
 
 def _meaning(field: dict[str, Any]) -> str:
-    """What the key means; the ids of requirements are for those who build Ferrata."""
-    return re.sub(r" \(SPEC [^)]*\)", "", " ".join(field.get("description", "").split()))
+    """What the key means."""
+    return " ".join(field.get("description", "").split())
 
 
 # Office ---------------------------------------------------------------------------------------------------------

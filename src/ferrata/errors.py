@@ -22,6 +22,9 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+MAX_CHARACTERS = 2000
+"""Longest text of an error of somebody else that we pass on."""
+
 
 class FerrataError(Exception):
     """Base class: `str(error)` is a complete sentence for a person."""
@@ -99,16 +102,34 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"Known: {', '.join(names)}." if names else "None is known."
 
 
+def safe_text(error: BaseException, most: int = MAX_CHARACTERS) -> str:
+    """What an error says, as text that can be printed, stored and sent; never raises, whatever the error is made of.
+
+    Half a character becomes its escape, and what is longer than `most` characters is cut with a note.
+    """
+    try:
+        text = str.__str__(str(error))
+    except BaseException as another:
+        return f"(its text cannot be read: {type(another).__name__})"
+    shown = text[:most].encode(errors="backslashreplace").decode()
+    return shown if len(text) <= most else f"{shown}... ({len(text)} characters)"
+
+
+def named(error: BaseException) -> str:
+    """An error of somebody else as 'Kind: text'."""
+    return f"{type(error).__name__}: {safe_text(error)}"
+
+
 @contextmanager
 def boundary(fault: type[FerrataError], doing: str) -> Iterator[None]:
     """Turn any unexpected exception inside the block into `fault`, naming what was being done.
 
-    Our own errors pass through unchanged; KeyboardInterrupt and SystemExit are not exceptions
-    in this sense and pass as well.
+    So is what is raised past `except Exception`, such as asyncio's cancellation. Our own errors pass through
+    unchanged; KeyboardInterrupt, SystemExit and GeneratorExit are no failures in this sense and pass as well.
     """
     try:
         yield
-    except FerrataError:
+    except (FerrataError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except Exception as error:
-        raise fault(f"While {doing}: {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        raise fault(f"While {doing}: {named(error)}") from error

@@ -46,7 +46,7 @@ Rates = Annotated[dict[str, Share], BeforeValidator(_for_every_tool)]
 
 
 class FaultSection(Section):
-    """Injected faults of tools (SPEC ENV-8): the probability for one call, as one number or as {TOOL = number}."""
+    """Injected faults of tools: the probability for one call, as one number or as {TOOL = number}."""
 
     timeout: Rates = {}
     """A call is lost; the next attempt may work."""
@@ -90,7 +90,7 @@ class PolicySection(Section):
 
 
 class RewardPhase(Section):
-    """Weights that hold from one RL update on (SPEC REW-3). What a phase leaves out is as in `rewards`."""
+    """Weights that hold from one RL update on. What a phase leaves out is as in `rewards`."""
 
     name: Label
     """What the phase is called, e.g. 'efficiency'."""
@@ -121,7 +121,7 @@ class RewardPhase(Section):
 
 
 class RewardSection(Section):
-    """Reward per event, by component (SPEC REW-1)."""
+    """Reward per event, by component."""
 
     success: float = 5.0
     """Outcome when the judge says success."""
@@ -146,7 +146,7 @@ class RewardSection(Section):
     tool_cost: Cost = -1.0
     """Each unit of cost that a tool reports."""
     process_limit: Share = 0.2
-    """Largest allowed share of all process reward of a task in `success` (SPEC REW-2)."""
+    """Largest allowed share of all process reward of a task in `success`."""
     phases: tuple[RewardPhase, ...] = ()
     """Weights that change as training goes on, one `[[rewards.phases]]` table each, in order."""
 
@@ -190,7 +190,7 @@ def _check_weights(weights: RewardSection, where: str) -> None:
 
 
 class JudgeSection(Section):
-    """Who says whether a task is done (SPEC REW-4)."""
+    """Who says whether a task is done."""
 
     kind: Literal["rules", "model"] = "rules"
     """'rules' is the environment's own judge; 'model' asks a language model, whose verdict takes its place."""
@@ -241,7 +241,7 @@ class RolloutSection(Section):
     stop: Literal["turn", "json"] = "turn"
     """What ends a turn before its budget: 'turn', the end-of-turn token; 'json', that token or the end of the JSON
     object that names an action, whichever comes first."""
-    temperature: Annotated[float, Field(gt=0.0)] = 1.0
+    temperature: Annotated[float, Field(ge=0.01, le=100.0)] = 1.0
     """Sampling temperature in training; evaluation is greedy."""
     max_fault_share: Share = 0.2
     """Largest share of episodes of one collection that may fail through no fault of the agent."""
@@ -256,7 +256,7 @@ class RolloutSection(Section):
 
     @model_validator(mode="after")
     def _action_fits(self) -> Self:
-        """What thinking may use must leave room for the action (SPEC ENV-14)."""
+        """What thinking may use must leave room for the action."""
         if self.max_thinking_tokens >= self.max_tokens_per_turn:
             raise ValueError(
                 f"rollout.max_thinking_tokens = {self.max_thinking_tokens} leaves no room for an action in "
@@ -397,7 +397,7 @@ class RlSection(Section):
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
     """The gradient is scaled down to this norm."""
     min_success: Share = 0.30
-    """Entry gate: RL refuses to start below this success rate (SPEC ALG-8)."""
+    """Entry gate: RL refuses to start below this success rate."""
     min_valid: Share = 0.5
     """Entry gate: smallest share of valid actions."""
 

@@ -59,7 +59,7 @@ class EventKind(enum.StrEnum):
     SUBGOAL = "subgoal"
     """A subgoal was reached for the first time; `name` is the subgoal, `amount` 0 when only key steps are rewarded."""
     INVALID = "invalid"
-    """The action was malformed or refused; `name` is the fault, see `envs.actions.Fault`."""
+    """The action was malformed, refused, or cut by the turn's budget; `name` is the fault, see `envs.actions.Fault`."""
     NEAR_REPEAT = "near_repeat"
     """The same tool for the third step running."""
     REPEAT = "repeat"

@@ -115,3 +115,29 @@ def test_the_constraint_is_stored_and_older_episodes_are_without(collected: Any)
     assert msgspec.convert(content, Trajectory).constrained
     del content["constrained"]
     assert not msgspec.convert(content, Trajectory).constrained
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "string", "pattern": "b+"}, "'b\\+' does not bound the text"),
+        ({"type": "string", "pattern": "^[a-z]+b$"}, "does not bound the text"),
+        ({"type": "string", "pattern": "^a|b$"}, "does not bound the text"),
+        ({"type": "object", "patternProperties": {"^x": True}}, "does not name its keys"),
+        ({"type": "number", "multipleOf": 0.1}, "'multipleOf' 0.1 is no whole number"),
+        ({"enum": [2**63]}, "none of the values of an 'enum'"),
+    ],
+)
+def test_what_might_never_end_or_be_refused_later_is_refused_now(
+    tiny_policy: Policy, schema: dict[str, Any], why: str
+) -> None:
+    arguments = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+    odd = Tool("odd", "Odd.", Effect.READ, arguments, {"type": "string"})
+    with pytest.raises(TaskError, match=rf"arguments of tool 'odd' cannot be constrained: .*{why}"):
+        opening(tiny_policy, (*TOOLS, odd))
+
+
+def test_arguments_that_are_no_object_are_refused(tiny_policy: Policy) -> None:
+    odd = Tool("odd", "Odd.", Effect.READ, {"type": "string"}, {"type": "string"})
+    with pytest.raises(TaskError, match="tool 'odd' cannot be constrained: they are of type string"):
+        opening(tiny_policy, (odd,))

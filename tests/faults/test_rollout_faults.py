@@ -29,7 +29,8 @@ from ferrata.models.policy import Policy
 from ferrata.recipe import RewardSection, RolloutSection
 from ferrata.records import StopReason, Task, Trajectory
 from ferrata.rollout import messages
-from ferrata.rollout.collector import Collection, Collector
+from ferrata.rollout.collection import Collection
+from ferrata.rollout.collector import Collector
 from ferrata.rollout.hosts import Answer, Begin, Begun, Failed, Step, Stepped
 from ferrata.rollout.workers import MOST_LOSSES, WorkerHost
 from ferrata.rollout.worlds import EnvironmentSpec, make_env
@@ -42,7 +43,9 @@ Decide = Callable[[int, int], Sequence[int]]
 
 WORLD = """
 import os, random, socket, subprocess, sys, time
+import msgspec
 from ferrata.envs import Effect, Environment, Task, tool
+from ferrata.records import Action, Observation
 
 class Lodge(Environment):
     name = "lodge"
@@ -120,14 +123,12 @@ class Keeping(Lodge):
 class Odd(Lodge):
     def step(self, text):
         result = super().step(text)
-        result.info["odd"] = object()
-        return result
+        return msgspec.structs.replace(result, action=Action("draw", {"odd": object()}))
 
 class Long(Lodge):
     def step(self, text):
         result = super().step(text)
-        result.info["long"] = "x" * 2**26
-        return result
+        return msgspec.structs.replace(result, observation=Observation("x" * (2**23 + 1)))
 """
 
 
@@ -350,7 +351,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(collector: Any, tasks: 
 
 def test_fault_22_a_stopped_worker_is_noticed_by_its_silence(collector: Any, tasks: list[Task], saying: Saying) -> None:
     """A hang with no message (fault 22)."""
-    calm, collection, seen = struck(collector, tasks, saying, signal.SIGSTOP, step_seconds=4.0)
+    calm, collection, seen = struck(collector, tasks, saying, signal.SIGSTOP, step_seconds=1.0)
     assert essences(collection) == essences(calm)
     assert (collection.stats.played, collection.stats.retried) == (24, 0)
     assert len(seen) > 2
@@ -531,21 +532,19 @@ def test_faults_4_and_20_what_goes_wrong_in_a_tool_ends_its_own_episode(
     assert all(is_gone(pid) for pid in first if pid not in kept)
 
 
-def test_an_answer_that_cannot_travel_is_the_environments_failure(
-    collector: Any, tasks: list[Task], saying: Saying
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("Odd", r"The action of step is no plain Action: TypeError"),
+        ("Long", r"The observation of step has 8388609 characters, and 8388608 are the most"),
+    ],
+)
+def test_an_answer_that_cannot_travel_is_the_environments_failure_everywhere(
+    collector: Any, tasks: list[Task], saying: Saying, kind: str, fault: str, workers: int
 ) -> None:
-    under_test = collector(lambda seed, turn: saying("draw"), EnvironmentSpec("lodge:Odd"), workers=1)
-    with pytest.raises(RolloutFault, match=r"env_error 1.*\(Stepped\) cannot travel .*TypeError"):
-        under_test.collect([(tasks[0], 1)], 0)
-
-
-def test_an_answer_that_is_too_long_is_the_environments_failure(
-    collector: Any, tasks: list[Task], saying: Saying
-) -> None:
-    under_test = collector(lambda seed, turn: saying("draw"), EnvironmentSpec("lodge:Long"), workers=1)
-    with pytest.raises(
-        RolloutFault, match=r"env_error 1.*\(Stepped\) cannot travel .* bytes, and 67108864 are the most"
-    ):
+    under_test = collector(lambda seed, turn: saying("draw"), EnvironmentSpec(f"lodge:{kind}"), workers=workers)
+    with pytest.raises(RolloutFault, match=f"env_error 1.*{fault}"):
         under_test.collect([(tasks[0], 1)], 0)
     assert under_test.last_stats.retried == 1
 

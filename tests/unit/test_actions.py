@@ -103,3 +103,25 @@ def test_a_schema_may_name_several_types() -> None:
     refused = parse(call("jot", note=3), tools)
     assert isinstance(refused, Malformed)
     assert refused.fault is Fault.BAD_ARGUMENTS
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "object", "properties": {"note": True}}, {"note": [1]}, None),
+        ({"type": "object", "properties": {"note": False}}, {}, {"note": 1}),
+        ({"type": "object", "additionalProperties": False}, {}, {"note": 1}),
+        ({"type": "object", "minProperties": 1}, {"note": 1}, {}),
+        ({"properties": {"a": {"type": "string"}}, "dependentRequired": {"a": ["b"]}}, {"a": "x", "b": 1}, {"a": "x"}),
+        ({}, {"note": 1}, None),
+    ],
+)
+def test_no_schema_makes_reading_raise_or_lets_anything_pass(
+    schema: dict[str, object], good: dict[str, object], bad: dict[str, object] | None
+) -> None:
+    tools = {"jot": Tool("jot", "Note it.", Effect.READ, schema, {})}
+    assert parse(call("jot", **good), tools) == Action("jot", good)
+    if bad is not None:
+        refused = parse(call("jot", **bad), tools)
+        assert isinstance(refused, Malformed)
+        assert refused.fault is Fault.BAD_ARGUMENTS

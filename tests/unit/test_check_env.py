@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from ferrata.rollout.worlds import find_environment, make_env
 
 SOURCE = """
 import random
+import sys
+import time
 from ferrata import Environment, Script, Task, call, tool
 
 FLAGS = {"red", "blue", "green", "white", "black", "pink", "grey", "brown"}
@@ -58,6 +62,24 @@ class Wordless(Flag):
     @tool("")
     def lower(self) -> str:
         return "down"
+
+
+class Sleepy(Flag):
+    @tool("Lower a flag.")
+    def hoist(self, colour: str) -> str:
+        time.sleep(1000)
+
+
+class Endless(Flag):
+    def generate(self, family, tier, stream, split):
+        while True:
+            pass
+
+
+class Leaving(Flag):
+    @tool("Raise a flag.")
+    def hoist(self, colour: str) -> str:
+        sys.exit(0)
 
 
 class Slow(Flag):
@@ -111,6 +133,33 @@ def test_a_fault_is_told_with_what_to_do_and_exit_code_1(module: str, tmp_path: 
     assert [check["name"] for check in written["checks"] if check["ok"] is False] == ["other process"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("Sleepy", r"action '.*hoist.*' hangs: it took longer than 0.3 s \(\S*own_flag_world.py:\d+ in hoist\)."),
+        ("Endless", r"generate\(\) of Endless .* hangs: it took longer than 0.3 s \(\S*.py:\d+ in generate\)."),
+        ("Leaving", r"action '.*hoist.*' raised SystemExit: 0 \(\S*own_flag_world.py:\d+ in hoist\)."),
+    ],
+)
+def test_what_hangs_or_leaves_is_found_with_its_line(module: str, kind: str, sentence: str) -> None:
+    began = time.monotonic()
+    result = CliRunner().invoke(
+        app,
+        ["check-env", f"{module}:{kind}", "--tasks", "2", "--fuzz", "10", "--seconds", "0.3"],
+        env={"COLUMNS": "400"},
+    )
+    assert time.monotonic() - began < 60
+    assert result.exit_code == 1, result.output
+    assert re.search(sentence, result.output)
+    assert ("--seconds" in result.output) == (kind != "Leaving")
+
+
+def test_each_check_is_announced(module: str) -> None:
+    told: list[str] = []
+    check_environment(make_env(f"{module}:Flag"), 1, fuzzed=0, progress=told.append)
+    assert told == list(CHECKS)
+
+
 def test_tiers_can_be_chosen(module: str) -> None:
     code, text = run(f"{module}:Flag", "--tier", "2", "--tasks", "3", "--fuzz", "10")
     assert code == 0
@@ -142,7 +191,7 @@ def test_a_folder_in_the_place_of_the_file_is_refused_before_the_work(
         ("no_such_module:Flag", "cannot be found: there is no module 'no_such_module', neither installed nor in "),
         ("own_flag_world.deep:Flag", "Error: Environment 'own_flag_world.deep:Flag'"),
         ("own_flag_world:Flog", "cannot be found: module 'own_flag_world' has no 'Flog'. Did you mean 'Flag'?"),
-        ("own_flag_world:", "module 'own_flag_world' has no ''. Known: Flag, Slow, Unsorted, Wordless."),
+        ("own_flag_world:", "module 'own_flag_world' has no ''. Known: Endless, Flag, Leaving, Sleepy, Slow, "),
         (":Flag", "cannot be found: write it as package.module:Class."),
         ("own_flag_world:FLAGS", "is not a subclass of ferrata.Environment, but a set."),
         ("own_flag_world:instance", "is not a subclass of ferrata.Environment, but a Flag."),

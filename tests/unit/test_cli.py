@@ -6,6 +6,7 @@ import io
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import types
@@ -19,7 +20,7 @@ import ferrata
 import ferrata.training
 from ferrata.cli.live import Board, LiveView, LoggedView, PlainView, clock, draw, make_view, percent, progress_line
 from ferrata.cli.main import app
-from ferrata.errors import CheckpointError, Interrupted, PolicyError
+from ferrata.errors import CheckpointError, EnvironmentFault, Interrupted, PolicyError
 from ferrata.recipe_loading import load_recipe
 from ferrata.runs import RunFolder, Score, SilentView
 
@@ -90,7 +91,7 @@ def test_the_commands_are_these() -> None:
         ("eval", {"--env", "--tier", "--tasks", "--seed", "--sampled", "--written", "--constrained", "--json"}),
         ("replay", set()),
         ("report", set()),
-        ("check-env", {"--tier", "--tasks", "--fuzz", "--json"}),
+        ("check-env", {"--tier", "--tasks", "--fuzz", "--seconds", "--json"}),
         ("init", {"--name"}),
         ("verify-audit", {"--seal"}),
         ("audit-rewards", {"--recipe", "--tasks", "--json"}),
@@ -139,16 +140,23 @@ def test_bad_input_ends_in_one_sentence(tmp_path: Path, monkeypatch, arguments: 
 
 @pytest.fixture
 def pipeline(monkeypatch):
-    """Stands in for the pipeline and the report: `calls` says how it was called, `fault` is what it raises."""
-    fake = types.SimpleNamespace(calls=[], fault=None)
+    """Stands in for the pipeline and the report: `calls` says how it was called, `fault` is what it raises.
+
+    `begun` says whether anything was trained before.
+    """
+    fake = types.SimpleNamespace(calls=[], fault=None, begun=False)
 
     def pipeline_run(recipe, folder, view, interrupts, resume=False) -> None:
         fake.calls.append((recipe, folder.path, resume))
-        if fake.fault is not None:
+        if fake.fault is not None and not fake.begun:
+            (folder.path / "audit").mkdir()
+            (folder.path / "audit" / "heads.jsonl").write_text("")
             raise fake.fault
         view.stage("sft", 1)
         view.progress(1, {"loss": 0.5})
         folder.store.add_metrics("sft", 1, {"loss": 0.5})
+        if fake.fault is not None:
+            raise fake.fault
 
     fake.run = pipeline_run
     monkeypatch.setattr(ferrata.training, "pipeline", fake, raising=False)
@@ -175,7 +183,7 @@ def test_train_runs_the_pipeline_and_names_the_report(tmp_path: Path, pipeline) 
     assert result.exit_code == 0, result.output
     assert f"Report: {path / 'report.html'}" in result.stdout
     assert [(recipe.seed, where, resume) for recipe, where, resume in pipeline.calls] == [(3, path, False)]
-    assert "stage sft: 1 steps" in (path / "log.txt").read_text()
+    assert " sft: 1 steps\n" in (path / "log.txt").read_text()
 
 
 def test_resume_takes_the_run_or_out_and_keeps_the_recipe(tmp_path: Path, pipeline) -> None:
@@ -206,22 +214,55 @@ def test_a_run_is_never_overwritten(tmp_path: Path, pipeline) -> None:
     [
         (Interrupted("Stopped; everything is saved."), 130, "Stopped; everything is saved.\n"),
         (CheckpointError("The disk is full."), 1, "Error: The disk is full.\n"),
-        (KeyboardInterrupt(), 130, "Stopped at once. Go on from the newest checkpoint with: ferrata train"),
+        (KeyboardInterrupt(), 130, "Stopped at once. There is no checkpoint yet. Begin again with: ferrata train"),
     ],
 )
 def test_failures_keep_the_run(tmp_path: Path, pipeline, fault: BaseException, code: int, said: str) -> None:
-    pipeline.fault = fault
+    pipeline.fault, pipeline.begun = fault, True
     result = run("train", "office-smoke", "--out", str(tmp_path / "run"))
     assert result.exit_code == code
     assert result.stderr.startswith(said)
     RunFolder.open(tmp_path / "run", writing=True).close()
 
 
-def test_a_policy_that_cannot_be_used_leaves_no_empty_run(tmp_path: Path, pipeline) -> None:
-    pipeline.fault = PolicyError("x is not a policy.")
-    result = run("train", "office-smoke", "--out", str(tmp_path / "run"))
-    assert (result.exit_code, result.stderr) == (2, "Error: x is not a policy.\n")
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (PolicyError("x is not a policy."), 2, "Error: x is not a policy.\n"),
+        (EnvironmentFault("The world is gone."), 1, "Error: The world is gone.\n"),
+        (KeyboardInterrupt(), 130, "Stopped at once, before anything was trained: nothing is left behind.\n"),
+    ],
+)
+def test_a_start_that_fails_leaves_nothing_behind(
+    tmp_path: Path, pipeline, fault: BaseException, code: int, said: str
+) -> None:
+    pipeline.fault = fault
+    arguments = ["train", "office-smoke", "--out", str(tmp_path / "run")]
+    result = run(*arguments)
+    assert (result.exit_code, result.stderr) == (code, said)
     assert list(tmp_path.iterdir()) == []
+    pipeline.fault = None
+    assert run(*arguments).exit_code == 0, "the corrected command is taken"
+
+
+def test_a_second_ctrl_c_names_the_checkpoint_to_go_on_from(tmp_path: Path, pipeline) -> None:
+    arguments = ["train", "office-smoke", "--out", str(tmp_path / "run")]
+    run(*arguments)
+    with RunFolder.open(tmp_path / "run", writing=True) as folder:
+        folder.checkpoints.save("sft-1", lambda path: None, {})
+    pipeline.fault = KeyboardInterrupt()
+    shutil.rmtree(tmp_path / "run" / "audit", ignore_errors=True)
+    result = run("train", str(tmp_path / "run"), "--resume")
+    assert result.stderr == (
+        f"Stopped at once. Go on from checkpoint sft-1 with: ferrata train {tmp_path / 'run'} --resume\n"
+    )
+
+
+def test_an_environment_that_is_nowhere_is_told_before_the_recipe(tmp_path: Path) -> None:
+    result = run("train", "office-smoke", "env.name=offise", "--dry-run", "--out", str(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Did you mean 'office'?" in result.stderr
 
 
 def test_our_own_bugs_are_owned_and_written_down(tmp_path: Path, pipeline, monkeypatch) -> None:

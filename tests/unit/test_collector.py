@@ -16,7 +16,8 @@ from ferrata.recipe import RewardSection, RolloutSection
 from ferrata.records import StopReason, Task, Trajectory
 from ferrata.rewards.judges import Line, Verdict
 from ferrata.rewards.spec import RewardSpec
-from ferrata.rollout.collector import Collection, Collector
+from ferrata.rollout.collection import Collection
+from ferrata.rollout.collector import Collector
 from ferrata.rollout.judging import Judging
 from ferrata.rollout.worlds import make_env
 from ferrata.sampling.local import LocalSampler

@@ -307,3 +307,65 @@ def test_an_older_result_is_one_without_constraint(make_trajectory: Any) -> None
     content = encode(summarise([make_trajectory()]))
     del content["constrained"]
     assert not decode(content).constrained
+
+
+@pytest.mark.parametrize(
+    ("schema", "admitted", "barred"),
+    [
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, ["0.25", "0.5"], ["0", "-0", "0.0"]),
+        ({"exclusiveMinimum": 0, "maximum": 0.5}, ["0.25", '"x"'], ["0"]),
+        ({"type": ["number", "integer"], "exclusiveMinimum": 0, "maximum": 0.5}, ["0.25"], ["0"]),
+        ({"type": "number", "minimum": -1, "exclusiveMaximum": 0}, ["-0.5"], ["0", "-0"]),
+        ({"type": "integer", "minimum": -5, "exclusiveMaximum": 0}, ["-1"], ["0", "-0"]),
+        ({"enum": [2**63, 1]}, ["1"], ["9223372036854775808", "9223372036854776000"]),
+        ({"enum": ["\ud83d", "x"]}, ['"x"'], []),
+        ({"properties": {"b": {"type": "integer"}}}, ['{"b": 1}'], ['{"b": 99999999999999999999}']),
+        ({"type": "string", "pattern": "^a{1,2}-\\d?$"}, ['"a-"', '"aa-7"'], ['"a"', '"a-\u0664"']),
+        ({"type": "string", "format": "email"}, ['"x"'], []),
+        (True, ["[1]"], []),
+    ],
+)
+def test_no_value_is_admitted_that_the_parser_refuses(
+    vocabulary: Vocabulary, schema: Any, admitted: list[str], barred: list[str]
+) -> None:
+    odd = tool("odd", {"x": schema}, ("x",))
+    for said in [*admitted, *barred]:
+        text = f'{{"action": "odd", "arguments": {{"x": {said}}}}}'
+        assert accepts(vocabulary, text, odd) is (said in admitted), text
+        assert isinstance(parse(text, {"odd": odd}), Action) >= (said in admitted), text
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": ["object", "string"]}, {"anyOf": [TEXT, {"type": "object"}]}])
+def test_arguments_are_an_object_whatever_else_a_schema_admits(vocabulary: Vocabulary, schema: dict[str, Any]) -> None:
+    bare = Tool("bare", "Bare.", Effect.READ, schema, {"type": "string"})
+    assert accepts(vocabulary, '{"action": "bare", "arguments": {"a": 1}}', bare)
+    for said in ("true", '"x"', "[]"):
+        assert not accepts(vocabulary, f'{{"action": "bare", "arguments": {said}}}', bare)
+
+
+LONG = "y" * 90
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"enum": ["x", LONG]}, {"type": "string", "minLength": 90}, {"type": "string", "pattern": "^[a-y]{90}$"}],
+)
+def test_what_has_begun_still_ends_within_the_turn(
+    tiny_policy: Policy, vocabulary: Vocabulary, value: dict[str, Any]
+) -> None:
+    """An optional argument is begun when only just enough room is left, or too little."""
+    long = tool("long", {"x": value})
+    for budget in (60, 80, 100):
+        constraints = Constraints(tiny_policy, "turn")
+        constraints.open(0, ActionsOnly((long,)))
+        constraints.begin(0, [1], budget)
+        wanted = vocabulary.plain.encode(f'ka ka ka {{"action": "long", "arguments": {{"x": "{LONG}"}}}}')
+        said: list[int] = []
+        while len(said) < budget and not (said and said[-1] in tiny_policy.chat.stop_ids):
+            logits = torch.zeros(1, vocabulary.size)
+            logits[0, wanted[len(said) : len(said) + 1]] = 9.0
+            drawn = constraints.bar(logits, [0], [budget - len(said)]).argmax(dim=-1).numpy()
+            constraints.follow([0], drawn, np.zeros(1), [budget - len(said)])
+            said.append(int(drawn[0]))
+        assert said[-1] in tiny_policy.chat.stop_ids, tiny_policy.chat.text(said)
+        assert isinstance(parse(tiny_policy.chat.text(said), {"long": long}), Action)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner
 
 from ferrata import load_recipe
 from ferrata.cli.main import app
-from ferrata.envs import Environment
+from ferrata.envs import Environment, Script, call, tool
 from ferrata.errors import TaskError, UsageError
 from ferrata.models.policy import Policy, load_policy
 from ferrata.recipe import Recipe
-from ferrata.records import StopReason
+from ferrata.records import StopReason, Task
 from ferrata.rollout.collector import Collector
 from ferrata.rollout.worlds import EnvironmentSpec, make_env
 from ferrata.runs import RunFolder, SilentView
 from ferrata.runs.interrupt import Interrupts
-from ferrata.training import pipeline
+from ferrata.training import pipeline, supervised
 from ferrata.training.demonstrations import Measured, demonstration, measure
 
 
@@ -134,6 +137,77 @@ def test_without_scripts_only_what_imitates_is_refused(errand: type[Environment]
     assert measure(recipe('stages=["rl"]'), env, policy).sentences == []
 
 
+class Trouble(Environment):
+    """Does what its task says, in a tool, in `begin`, or when it is asked for scripts."""
+
+    name = "trouble"
+    families: ClassVar = {1: ("wait",)}
+    where, what = "tool", "sleep"
+
+    def generate(self, family: str, tier: int, stream: Random, split: str) -> Task:
+        self._trouble("generate")
+        world = {"number": stream.randrange(10**6) * 2 + (split == "eval")}
+        return Task(self.name, family, tier, split, f"Wait {world['number']}.", world, (), 3)
+
+    def begin(self, task: Task) -> None:
+        self._trouble("begin")
+
+    @tool("Wait.")
+    def wait(self) -> str:
+        self._trouble("tool")
+        self.finish(True)
+        return "done"
+
+    def scripts(self, task: Task) -> list[Script]:
+        self._trouble("scripts")
+        return [Script("waits", (call("wait"),), True), Script("idles", ("...",), False)]
+
+    def _trouble(self, where: str) -> None:
+        if where == self.where:
+            {"sleep": lambda: time.sleep(1000), "exit": lambda: sys.exit(3), "raise": lambda: 1 / 0}[self.what]()
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("tool", 'action “{"action": "wait", "arguments": {}}”'),
+        ("begin", "beginning it"),
+        ("scripts", "asking for its demonstration"),
+    ],
+)
+@pytest.mark.parametrize("what", ["sleep", "exit", "raise"])
+def test_an_author_s_code_that_hangs_leaves_or_raises_is_told_with_its_line(
+    policy: Policy, where: str, told: str, what: str
+) -> None:
+    env, began = Trouble(), time.monotonic()
+    env.where, env.what = where, what
+    chosen = recipe("env.name=trouble:Trouble", "rollout.step_seconds=0.2", "sft.imperfection=0")
+    with pytest.raises(TaskError) as caught:
+        measure(chosen, env, policy)
+    sentence = str(caught.value)
+    assert time.monotonic() - began < 20
+    assert "family 'wait', task “Wait " in sentence
+    assert told in sentence
+    assert re.search(r"test_demonstrations\.py:\d+ in (_trouble|<lambda>)\)", sentence)
+    assert "`ferrata check-env trouble:Trouble` looks for more of this kind." in sentence
+    wanted = {"sleep": "hangs", "exit": "SystemExit: 3", "raise": "ZeroDivisionError"}
+    assert wanted[what] in sentence
+    if what == "sleep":
+        assert "took longer than rollout.step_seconds = 0.2" in sentence
+
+
+def test_a_generator_that_leaves_is_told_too(policy: Policy) -> None:
+    env = Trouble()
+    env.where, env.what = "generate", "exit"
+    with pytest.raises(TaskError, match=r"drawing training tasks of environment .*SystemExit: 3 \(.*:\d+ in "):
+        measure(recipe(), env, policy)
+
+
+def test_no_more_are_measured_than_sft_draws(office: Environment, policy: Policy) -> None:
+    """An environment may have only so many tasks."""
+    assert len(measure(recipe("sft.demonstrations=7"), office, policy).played) == 7
+
+
 # In a run ---------------------------------------------------------------------------------------------------
 
 
@@ -147,6 +221,19 @@ def test_a_run_says_it_at_its_start_and_counts_it(tmp_path: Path) -> None:
     assert sum(text.startswith("SFT: ") and "of 64 demonstrations do not fit" in text for text in view.said) == 1
     assert len(counts) == 2
     assert 0 < sum(counts) < 2 * chosen.sft.batch_size
+
+
+def test_a_slow_start_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "PATIENCE", 0.01)
+    monkeypatch.setattr(supervised, "PATIENCE", 0.0)
+    chosen = load_recipe("office-smoke", ['stages=["sft"]', "sft.updates=1", "evaluation.tasks=4"])
+    view = Kept()
+    with RunFolder.create(chosen, tmp_path / "run") as folder:
+        pipeline.run(chosen, folder, view, Interrupts(lambda text: None))
+    assert "Playing demonstrations, to see what fits into the budgets." in view.said
+    assert [text for text in view.said if text.startswith("SFT: playing")] == [
+        "SFT: playing 64 demonstrations, 1 of them in the first 0 s."
+    ]
 
 
 def test_a_run_into_which_most_do_not_fit_never_begins(tmp_path: Path) -> None:

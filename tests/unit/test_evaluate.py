@@ -17,7 +17,7 @@ from ferrata.evaluation.evaluate import evaluate
 from ferrata.evaluation.results import decode, encode, summarise
 from ferrata.records import Group, StopReason, Task, Trajectory
 from ferrata.rewards.spec import RewardSpec
-from ferrata.rollout.collector import Collection, CollectionStats
+from ferrata.rollout.collection import Collection, CollectionStats
 from ferrata.tasks.splits import fingerprints, refuse_overlap, task_set_version
 
 MakeTrajectory = Callable[..., Trajectory]

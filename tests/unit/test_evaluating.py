@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from ferrata.cli.evaluating import why_nothing
 from ferrata.evaluation.results import decode, encode, summarise
 from ferrata.records import StopReason, Trajectory
@@ -23,6 +25,14 @@ def test_the_most_frequent_stop_and_the_invalid_actions_are_named(make_trajector
     budget, invalid = why_nothing(result)
     assert budget.startswith("No task succeeded. 3 of 4 episodes end by max_tokens: rollout.max_tokens ends its")
     assert invalid.startswith("75.0 % of its actions are invalid, most of them malformed_json: ")
+
+
+def test_turns_that_their_budget_cuts_point_to_that_budget(make_trajectory: MakeTrajectory) -> None:
+    result = summarise([make_trajectory(key, False, stop=StopReason.MAX_TURNS, invalid=2) for key in range(3)])
+    _, invalid = why_nothing(msgspec.structs.replace(result, invalid_kinds={"cut": 6}))
+    assert invalid.endswith(
+        "most of them cut: its turns end at rollout.max_tokens_per_turn before they come to an action."
+    )
 
 
 def test_few_invalid_actions_explain_nothing(make_trajectory: MakeTrajectory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -27,7 +28,8 @@ def test_the_project_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "parcel-desk"
     code, text = run(str(folder))
     assert code == 0, text
-    assert f"cd {folder}" in text
+    assert f"cd {folder}\n  pip install pytest\n  pytest\n" in text
+    assert "pip install pytest" in (folder / "README.md").read_text()
     assert "ferrata check-env parcel_desk.environment:ParcelDesk" in text
     written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert written == sorted(path.format(package="parcel_desk") for path in FILES)
@@ -36,6 +38,33 @@ def test_the_project_is_written(tmp_path: Path) -> None:
     assert not any("$" in path.read_text() for path in folder.rglob("*") if path.is_file())
     project = tomllib.loads((folder / "pyproject.toml").read_text())
     assert project["project"]["name"] == "parcel-desk"
+
+
+def test_people_are_so_many_that_copying_is_learnt(tmp_path: Path) -> None:
+    """With a handful of names each is learnt by heart, and an unseen one is answered by one of them."""
+    run(str(tmp_path / "depot"))
+    space: dict[str, Any] = {"__name__": "written"}
+    exec((tmp_path / "depot" / "depot" / "environment.py").read_text(), space)
+    train, unseen = (set(space["NAMES"][split]) for split in ("train", "eval"))
+    assert len(train) > 300
+    assert len(unseen) > 50
+    assert not train & unseen
+    for pieces in (space["STARTS"], space["ENDINGS"]):
+        for piece in pieces:
+            assert any(piece in name for name in train), "evaluation is made of known pieces"
+
+
+def test_its_scripts_label_with_what_the_task_says(tmp_path: Path) -> None:
+    """A word that is always the same is learnt long before copying, and would be said in every task."""
+    run(str(tmp_path / "depot"))
+    space: dict[str, Any] = {"__name__": "written"}
+    exec((tmp_path / "depot" / "depot" / "environment.py").read_text(), space)
+    env = space["Depot"](tiers=(1, 2))
+    for task in env.tasks("train", 20):
+        calls = [json.loads(text) for script in env.scripts(task) for text in script.texts]
+        towns = {said["arguments"]["town"] for said in calls if said["action"] == "label"}
+        assert len(towns) == 2
+        assert all(town in task.instruction for town in towns)
 
 
 def test_the_name_can_be_chosen(tmp_path: Path) -> None:

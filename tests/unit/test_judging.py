@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,8 @@ from ferrata.records import EventKind, StopReason, Task
 from ferrata.rewards import RewardSpec
 from ferrata.rewards.judges import Line, Verdict
 from ferrata.rewards.rescoring import rescore
-from ferrata.rollout.collector import Collection, Collector
+from ferrata.rollout.collection import Collection
+from ferrata.rollout.collector import Collector
 
 Saying = Callable[..., list[int]]
 
@@ -51,6 +53,22 @@ def fails(task: Task, transcript: Sequence[Line]) -> Verdict:
 
 def breaks(task: Task, transcript: Sequence[Line]) -> Verdict:
     raise ZeroDivisionError
+
+
+def answers_nothing(task: Task, transcript: Sequence[Line]) -> Verdict:
+    return None  # type: ignore[return-value]
+
+
+def answers_text(task: Task, transcript: Sequence[Line]) -> Verdict:
+    return Verdict("yes", 1.0, "done")  # type: ignore[arg-type]
+
+
+def gives_no_reason(task: Task, transcript: Sequence[Line]) -> Verdict:
+    return Verdict(True, 1.0, None)  # type: ignore[arg-type]
+
+
+def is_cancelled(task: Task, transcript: Sequence[Line]) -> Verdict:
+    raise asyncio.CancelledError
 
 
 @pytest.fixture
@@ -117,7 +135,7 @@ def test_the_judge_reads_what_was_said_and_answered(collect: Callable[..., Any])
     ]
 
 
-@pytest.mark.parametrize("failing", [fails, breaks])
+@pytest.mark.parametrize("failing", [fails, breaks, is_cancelled, answers_nothing, answers_text, gives_no_reason])
 def test_a_judge_that_fails_leaves_the_episode_unscored(collect: Callable[..., Any], failing: Any) -> None:
     judged = iter([False, True, True, True])
 

@@ -78,7 +78,13 @@ def test_the_dump_holds_every_key() -> None:
         ("env.tiers=[]", "Wrong value for 'env.tiers': []; expected a list that is not empty."),
         ("env.tiers=[1, 4]", "Wrong value for 'env.tiers.1': 4; expected a number of at most 3."),
         ("policy.model=1", "Wrong value for 'policy.model': 1; expected a text."),
-        ("rollout.temperature=0", "Wrong value for 'rollout.temperature': 0; expected a number greater than 0."),
+        ("rl.learning_rate=0", "Wrong value for 'rl.learning_rate': 0; expected a number greater than 0."),
+        ("rollout.temperature=0", "Wrong value for 'rollout.temperature': 0; expected a number of at least 0.01."),
+        (
+            "rollout.temperature=1e-40",
+            "Wrong value for 'rollout.temperature': 1e-40; expected a number of at least 0.01.",
+        ),
+        ("rollout.temperature=1e39", "Wrong value for 'rollout.temperature': 1e+39; expected a number of at most 100."),
         ("rl.updates", "'rl.updates' is not an override: write KEY=VALUE, for example rl.updates=40."),
     ],
 )

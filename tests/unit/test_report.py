@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from ferrata.envs.audit import SEAL
 from ferrata.errors import RunFolderError
 from ferrata.evaluation.results import encode, summarise
 from ferrata.recipe_loading import load_recipe
@@ -113,6 +114,14 @@ def _story(run: Path) -> Story:
 
 
 # What it says -----------------------------------------------------------------------------------------------
+
+
+def test_seals_of_the_audit_log_are_no_story(run: Path) -> None:
+    with RunFolder.open(run, writing=True) as folder:
+        folder.store.add_note("sft", 0, SEAL, "1.4cf1b0a6d1c2e3f4")
+        folder.store.add_note("sft", 1, "rewards", "A phase has begun.")
+        assert [note.text for note in tell(folder).notes] == ["A phase has begun."]
+        assert "1.4cf1b0a6d1c2e3f4" not in render_report(tell(folder))
 
 
 def test_a_finished_run_tells_the_whole_story(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ferrata.errors import RolloutFault
 from ferrata.recipe import LadderSection, PoolSection, Recipe, RlSection
 from ferrata.records import Group, StopReason, Task, Trajectory
-from ferrata.rollout.collector import Collection, CollectionStats
+from ferrata.rollout.collection import Collection, CollectionStats
 from ferrata.training.climbing import Climb
 from ferrata.training.material import Material
 from ferrata.training.rounds import Round, Rounds

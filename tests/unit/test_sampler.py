@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ferrata.errors import PolicyError
+from ferrata.errors import PolicyError, UsageError
 from ferrata.models.policy import Policy
 from ferrata.sampling import local
 from ferrata.sampling.draw import draw
@@ -219,3 +219,16 @@ def test_greedy_takes_the_best_and_reports_its_plain_probability() -> None:
 def test_a_store_that_no_memory_holds_is_refused(tiny_policy: Policy) -> None:
     with pytest.raises(PolicyError, match=r"need \d+\.\d GB, which cannot be had: lower rollout.episodes_at_once"):
         LocalSampler(tiny_policy, 10**9, 120)
+
+
+@pytest.mark.parametrize("temperature", [1e-46, 1e-40, 0.009, 101.0, 1e39, float("nan"), -1.0])
+def test_a_temperature_that_no_draw_can_be_made_at_is_refused(tiny_policy: Policy, temperature: float) -> None:
+    sampler = LocalSampler(tiny_policy, 1, 20)
+    with pytest.raises(UsageError, match=r"Nothing can be sampled at temperature .*: use 0\.0, or 0\.01 to 100\.0\."):
+        sampler.open(0, 0, temperature)
+    for allowed in (0.0, 0.01, 100.0):
+        sampler.open(0, 0, allowed)
+        sampler.submit(0, [1, 2], 1)
+        [turn] = sampler.advance()
+        assert turn.logprobs[0] <= 0.0
+        sampler.close(0)

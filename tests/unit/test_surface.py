@@ -27,7 +27,7 @@ COMMANDS = {
     ],
     "replay": ["RUN", "TRAJECTORY"],
     "report": ["RUN"],
-    "check-env": ["NAME_OR_CLASS", "--tier", "--tasks", "--fuzz", "--json"],
+    "check-env": ["NAME_OR_CLASS", "--tier", "--tasks", "--fuzz", "--seconds", "--json"],
     "init": ["DIR", "--name"],
     "verify-audit": ["RUN", "--seal"],
     "audit-rewards": ["NAME_OR_CLASS", "--recipe", "--tasks", "--json"],

@@ -10,13 +10,17 @@ from transformers import PreTrainedTokenizerFast
 
 from ferrata import load_recipe
 from ferrata.envs import Environment
+from ferrata.envs.actions import begins_action
 from ferrata.errors import RecipeError
 from ferrata.models.policy import Policy
 from ferrata.recipe import RewardSection, RolloutSection
 from ferrata.records import EventKind, StopReason, Trajectory
 from ferrata.rewards.spec import RewardSpec
 from ferrata.rollout.collector import Collector
+from ferrata.rollout.episode import Episode
+from ferrata.rollout.hosts import Step, Stepped, perform
 from ferrata.sampling.local import LocalSampler
+from ferrata.sampling.protocol import Completion
 
 THINKING = 6
 BUDGETS = {"max_turns": 1, "max_tokens_per_turn": 60, "max_thinking_tokens": THINKING}
@@ -57,6 +61,63 @@ def test_endless_thinking_is_cut_and_the_action_follows(
     mine = [token for token, trained in zip(trajectory.token_ids, trajectory.loss_mask, strict=True) if trained]
     assert mine == turn.token_ids
     assert len(turn.logprobs) == len(turn.token_ids)
+
+
+THOUGHTS = ["ka {x} ", "ka { ", '{"plan": 3} ', '{"plan": "ka ', '{"plan": {"action": "ka ', '{"x" y ', '{"a": 1, "b']
+
+
+@pytest.mark.parametrize("thought", THOUGHTS)
+@pytest.mark.parametrize("budget", [4, 5, 6, 7, 8, 9, 20, 33])
+def test_braces_in_a_thought_do_not_save_it_from_the_cut(
+    errand: type[Environment],
+    tiny_policy: Policy,
+    tokenizer: PreTrainedTokenizerFast,
+    saying: Callable[..., list[int]],
+    thought: str,
+    budget: int,
+) -> None:
+    world, thinking = errand(score=RewardSpec(RewardSection())), tokenizer.encode(thought * 40)
+    budgets = RolloutSection(**{**BUDGETS, "max_tokens_per_turn": 80, "max_thinking_tokens": budget})
+    task = world.tasks("train", 1)[0]
+    episode = Episode(task, world.tools_for(task), tiny_policy.chat, budgets, 4096)
+    assert isinstance(episode.go_on(perform(world, episode.begin())), list)
+    said, read = 0, list[int]()
+    while not read:
+        ids = thinking[said : said + episode.max_new_tokens]
+        said += len(ids)
+        move = episode.receive(Completion(0, ids, [0.0] * len(ids), stopped=False))
+        assert isinstance(move, list), "the thought goes on to the end of the turn"
+        read = move
+    assert read == tiny_policy.chat.hand_over
+    assert said <= budget + len(tokenizer.encode('{"argument')), "only until the first key is known"
+    action = saying("say", word="lo")
+    step = episode.receive(Completion(0, action, [0.0] * len(action), stopped=True))
+    assert isinstance(step, Step)
+    answer = perform(world, step)
+    assert isinstance(answer, Stepped)
+    assert answer.result.action is not None, step.text
+    episode.go_on(answer)
+    episode.cancel()
+    assert episode.trajectory().turns[0].text.startswith(tiny_policy.chat.text(thinking[:said]))
+
+
+@pytest.mark.parametrize(
+    ("text", "begun"),
+    [
+        ("ka", False),
+        ("ka {", None),
+        ('{x} { "arg', None),
+        ('{ "action"', True),
+        ('{"arguments": {"word": "ka {x} ', True),
+        ('{"action": "say", "arguments": {}} and {x', True),
+        ('{"actions": ', False),
+        ('{"plan": {"action": "say"', False),
+        ('{"plan": 3} {"action', None),
+        ('{"action": say', False),
+    ],
+)
+def test_what_can_still_become_an_action(text: str, begun: bool | None) -> None:
+    assert begins_action(text) is begun
 
 
 def test_an_action_that_has_begun_goes_on_undisturbed(

@@ -21,7 +21,18 @@ from ferrata.records import StopReason, Task
 from ferrata.rewards.spec import RewardSpec
 from ferrata.rollout import messages, worker_handle
 from ferrata.rollout.hosts import Begin, Begun, Cut, CutShort, Failed, LocalHost, Past, Step, Stepped, perform
-from ferrata.rollout.messages import NO_TICKET, Close, Raised, Ready, Release, decode_order, decode_report, encode, pack
+from ferrata.rollout.messages import (
+    NO_TICKET,
+    Close,
+    Overdue,
+    Raised,
+    Ready,
+    Release,
+    decode_order,
+    decode_report,
+    encode,
+    pack,
+)
 from ferrata.rollout.playing import Playing, Trials
 from ferrata.rollout.worker_handle import Patience, WorkerHandle
 from ferrata.rollout.worker_process import Worker
@@ -61,6 +72,7 @@ def test_reports_arrive_as_they_were_sent(world: Environment, task: Task) -> Non
         CutShort(world.cut(StopReason.MAX_TURNS), 0.3),
         Failed(StopReason.JUDGE_ERROR, "The judge sleeps.", "hash", 0.4),
         Ready(),
+        Overdue([3, 4]),
         Raised("TaskError", "No such thing."),
     ]
     assert [decode_report(encode((3, report))) for report in reports] == [(3, report) for report in reports]
@@ -93,10 +105,23 @@ def test_a_worker_tells_what_cannot_travel_where_it_is_read(ticket: int, told: t
     """A failure that belongs to no episode would be read by nobody."""
     sent: list[bytes] = []
     wire = SimpleNamespace(send_bytes=sent.append)
-    Worker(cast(Any, wire)).tell(ticket, Raised("TaskError", "\ud800"))
+    Worker(cast(Any, wire), 60.0).tell(ticket, Raised("TaskError", "\ud800"))
     [(arrived, report)] = map(decode_report, sent)
     assert (arrived, type(report)) == (ticket, told)
     assert "cannot travel" in str(report)
+
+
+@pytest.mark.parametrize(
+    "report", [Begun(cast(Any, 7)), Begun(cast(Any, b"abc")), Stepped("", cast(Any, None)), Failed(cast(Any, "x"), "")]
+)
+def test_a_worker_tells_what_could_be_sent_but_not_read(report: Any) -> None:
+    """The parent would take a worker that it cannot understand for dead."""
+    sent: list[bytes] = []
+    Worker(cast(Any, SimpleNamespace(send_bytes=sent.append)), 60.0).tell(7, report)
+    [(arrived, told)] = map(decode_report, sent)
+    assert arrived == 7
+    assert isinstance(told, Failed)
+    assert f"({type(report).__name__}) cannot travel between processes: ValidationError" in told.fault
 
 
 def test_what_makes_environments_travels_and_its_audit_log_becomes_another_file(tmp_path: Path) -> None:
@@ -169,6 +194,42 @@ def test_a_host_in_this_process_answers_at_once_and_in_order(errand: type[Enviro
     host.close()
 
 
+def test_a_host_in_this_process_plays_on_when_another_environment_cannot_be_made(
+    errand: type[Environment], task: Task
+) -> None:
+    made: list[Environment] = []
+
+    def make() -> Environment:
+        if made:
+            raise ConnectionError("the server is full")
+        made.append(errand())
+        return made[0]
+
+    host = LocalHost(make)
+    assert [tool.name for tool in cast(Any, host.tools_for(task))] == ["say", "submit"]
+    for key in range(2):
+        host.ask(key, Begin(task, key))
+    [(_, first), (_, second)] = host.take(0.0)
+    assert isinstance(first, Begun)
+    assert isinstance(second, Failed)
+    assert "ConnectionError: the server is full" in second.fault
+    host.release(1, broken=True)
+    host.close()
+
+
+def test_a_world_without_a_task_fails_as_any_other(errand: type[Environment]) -> None:
+    """Its own `reset` never called ours."""
+
+    def gone() -> str:
+        raise OSError("gone")
+
+    env = errand()
+    env.state_hash = gone  # type: ignore[method-assign]
+    answer = perform(env, Step(call("say", word="ka")))
+    assert isinstance(answer, Failed)
+    assert answer.fault.startswith("While stepping an episode: OSError: gone")
+
+
 # Deadlines --------------------------------------------------------------------------------------------------------
 
 
@@ -211,7 +272,7 @@ class Process:
 
 def playing(key: int, task: Task) -> Playing:
     begin = Begin(task, key)
-    return Playing(key, begin, begin, Patience(60.0))
+    return Playing(key, begin, begin)
 
 
 def test_one_suspect_at_a_time_in_each_worker(task: Task) -> None:

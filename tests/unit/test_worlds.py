@@ -1,5 +1,6 @@
 """Environments by name, and where a person's own are looked for."""
 
+import pickle
 import random
 from collections import Counter
 from contextlib import closing
@@ -10,8 +11,10 @@ import pytest
 
 from ferrata import make_env
 from ferrata.envs import Environment
-from ferrata.errors import TaskError, UnknownNameError
+from ferrata.errors import TaskError, UnknownNameError, UsageError
 from ferrata.records import Task
+from ferrata.rollout.workers import WorkerHost
+from ferrata.rollout.worlds import EnvironmentSpec
 
 OWN = """
 from ferrata import Environment, Task, tool
@@ -55,6 +58,52 @@ def test_a_constructor_that_leaves_the_base_class_out(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TaskError, match=r"must call super\(\).__init__\(tiers, score\)"):
         make_env("half_made_world:Room")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("Locker", "Known: office, support. A class of your own is written as module:Class."),
+        ("locker.Locker", "Did you mean 'locker:Locker'?"),
+        ("worlds.locker.Locker", "Did you mean 'worlds.locker:Locker'?"),
+        ("locker.py:Locker", "without .py and slashes. Did you mean 'locker:Locker'?"),
+        ("./worlds/locker.py:Locker", "Did you mean 'worlds.locker:Locker'?"),
+        ("locker.py", "Did you mean 'locker:CLASS'?"),
+        ("ofice", "Did you mean 'office'?"),
+    ],
+)
+def test_how_a_class_is_written_is_told(name: str, sentence: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        make_env(name)
+    assert sentence in str(caught.value)
+    assert name == "ofice" or "'office'" not in str(caught.value)
+
+
+def test_a_class_of_the_script_itself_is_sent_to_no_worker() -> None:
+    assert pickle.loads(pickle.dumps(EnvironmentSpec("office", (2,)))) == EnvironmentSpec("office", (2,))
+    with pytest.raises(UsageError, match=r"__main__:Room stands in the script .* Move the class to a module"):
+        WorkerHost(EnvironmentSpec("__main__:Room"), 1, 1.0)
+
+
+def test_too_few_tasks_say_what_to_do() -> None:
+    class Door(Environment):
+        name = "door"
+        families: ClassVar[dict[int, tuple[str, ...]]] = {1: ("open",)}
+
+        def generate(self, family: str, tier: int, stream: random.Random, split: str) -> Task:
+            return Task(self.name, family, tier, split, "Open it.", {"door": stream.randrange(3)}, (), 4)
+
+    with pytest.raises(TaskError, match=r"has only 3 different tasks of 6 in split 'eval'\. Ask for fewer \(evaluat"):
+        Door().tasks("eval", 6)
+    with pytest.raises(TaskError, match=r"\(sft.demonstrations and .*--tasks of a command.*written_tasks\(\)"):
+        Door().tasks("train", 6)
+
+
+def test_a_task_of_another_name_says_where_to_mend_it() -> None:
+    office = make_env("office")
+    with pytest.raises(UsageError, match=r"of environment 'room' cannot be played in 'office'\..*Task\(self.name, "):
+        office.reset(Task("room", "wait", 1, "train", "Wait.", {}, (), 3))
+    office.close()
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:

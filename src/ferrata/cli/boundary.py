@@ -18,11 +18,13 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from ferrata.errors import FerrataError, Interrupted
+from ferrata.errors import FerrataError, Interrupted, safe_text
 
 OUR_BUG = 70
 STOPPED = 130
 CLOSED_PIPE = 141
+_CHARACTERS = 20_000
+"""Longest message; the person may be told long lists."""
 
 
 class BoundedCommands(TyperGroup):
@@ -35,13 +37,15 @@ class BoundedCommands(TyperGroup):
         except Interrupted as error:
             code, text = error.exit_code, str(error)
         except FerrataError as error:
-            code, text = error.exit_code, f"Error: {error}"
+            code, text = error.exit_code, f"Error: {safe_text(error, _CHARACTERS)}"
         except KeyboardInterrupt:
             code, text = STOPPED, "Stopped."
         except BrokenPipeError:
             _silence_stdout()
             code, text = CLOSED_PIPE, ""
-        except Exception as error:
+        except SystemExit:
+            raise
+        except BaseException as error:
             # The parser's own errors and exits are not ours to explain.
             if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code"):
                 raise

@@ -180,10 +180,10 @@ def why_nothing(result: EvaluationResult) -> list[str]:
     lines = [f"No task succeeded. {result.stops[stop]} of {result.n} episodes end by {stop}: {said}."]
     if result.invalid.share > _MANY_INVALID and result.invalid_kinds:
         kind = next(iter(result.invalid_kinds))
-        lines.append(
-            f"{percent(result.invalid.share)} of its actions are invalid, most of them {kind}: it does not know how to "
-            "call these tools. Train it on this environment first (ferrata train)."
-        )
+        why = "it does not know how to call these tools. Train it on this environment first (ferrata train)."
+        if kind == "cut":
+            why = "its turns end at rollout.max_tokens_per_turn before they come to an action."
+        lines.append(f"{percent(result.invalid.share)} of its actions are invalid, most of them {kind}: {why}")
     return lines
 
 

@@ -163,10 +163,12 @@ class LoggedView:
     def __init__(self, view: RunView, log: Callable[[str], None]) -> None:
         self._view = view
         self._log = log
+        self._stage = ""
 
     def stage(self, name: str, total: int) -> None:
         """Log that a stage begins."""
-        self._log(f"stage {name}: {total} steps")
+        self._stage = name
+        self._log(f"{name}: {total} steps")
         with suppress(OSError):
             self._view.stage(name, total)
 
@@ -177,7 +179,7 @@ class LoggedView:
 
     def evaluation(self, step: int, score: Score) -> None:
         """Log the score."""
-        self._log(f"step {step}: {score_line(score)}")
+        self._log(f"{self._stage} {step}: {score_line(score)}".lstrip())
         with suppress(OSError):
             self._view.evaluation(step, score)
 

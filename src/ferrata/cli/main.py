@@ -118,12 +118,13 @@ def check_env(
     tier: Annotated[list[int] | None, typer.Option(help="Task tier; may repeat [default: all].")] = None,
     tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split; at least one a family.")] = 30,
     fuzz: Annotated[int, typer.Option(min=0, help="How many wild texts are tried.")] = 2000,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Longest time of one action; what takes longer hangs.")] = 10,
     json: Annotated[Path | None, typer.Option(help="Also write the checks to this file.")] = None,
 ) -> None:
     """Check an environment's contract: judge, splits, snapshots, budgets, hostile input."""
     from ferrata.cli import checking
 
-    if not checking.check(name, tier or (), tasks, fuzz, json):
+    if not checking.check(name, tier or (), tasks, fuzz, seconds, json):
         raise typer.Exit(1)
 
 

@@ -45,7 +45,8 @@ def start(folder: Path, name: str | None) -> None:
     except OSError as error:
         raise UsageError(f"The project cannot be written to {folder}: {error.strerror or error}.") from error
     typer.echo(f"{folder}: an environment with two families of tasks, its tests and a recipe. Next:")
-    typer.echo(f"  cd {folder}\n  pytest\n  ferrata check-env {words['package']}.environment:{words['kind']}")
+    typer.echo(f"  cd {folder}\n  pip install pytest\n  pytest")
+    typer.echo(f"  ferrata check-env {words['package']}.environment:{words['kind']}")
     typer.echo("  ferrata train recipe.toml")
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ferrata.cli.live import LoggedView, Terminal, make_view
 from ferrata.cli.plan import plan
-from ferrata.errors import FerrataError, Interrupted, RunFolderError, UsageError
+from ferrata.errors import FerrataError, Interrupted, RunFolderError
 from ferrata.recipe import Recipe
 from ferrata.recipe_loading import dump_recipe, flatten, load_recipe
+from ferrata.rollout.worlds import find_environment
 from ferrata.runs import RunFolder, graceful_interrupts
 from ferrata.runs.folder import default_path, is_run, refuse_occupied
+
+if TYPE_CHECKING:
+    from ferrata.models.chat import ToolCard
+    from ferrata.models.policy import Policy
 
 
 def train(recipe_name: str, overrides: Sequence[str], out: Path | None, resume: bool) -> None:
@@ -27,8 +33,8 @@ def _start(recipe: Recipe, out: Path | None) -> None:
     with RunFolder.create(recipe, out) as folder:
         try:
             _run(folder, resume=False)
-        except UsageError:
-            # A model or environment that does not exist is found out here: leave no empty run behind.
+        except BaseException:
+            # Most of what a person got wrong is found out here, before anything is trained: leave no stub behind.
             folder.discard()
             raise
     _finish(folder)
@@ -45,7 +51,8 @@ def describe(recipe_name: str, overrides: Sequence[str], out: Path | None, resum
     """Print the resolved recipe, what it amounts to, whether its tasks fit, and where it would be written.
 
     Changes nothing. Raises UsageError where `train` would at its start: for an environment, tiers, families or a policy
-    that are not there, and for budgets into which most demonstrations do not fit.
+    that are not there, for what cannot be sampled here (vLLM that is not installed, episodes that need more memory than
+    there is), for adapters or a judge that cannot be had, and for budgets into which most demonstrations do not fit.
     """
     if resume:
         path = resumed_path(recipe_name, out)
@@ -56,19 +63,21 @@ def describe(recipe_name: str, overrides: Sequence[str], out: Path | None, resum
         recipe = new_recipe(recipe_name, overrides)
         path = out or default_path(recipe)
         refuse_occupied(path)
+    # A name that is nowhere is told at once, not below the whole recipe.
+    find_environment(recipe.env.name)
     console = Terminal(highlight=False, markup=False, soft_wrap=True)
     console.print(dump_recipe(recipe))
     for what, amount in [*plan(recipe), ("continues in" if resume else "would write to", str(path))]:
         console.print(f"{what:<15} {amount}")
-    if not resume:
-        for sentence in _budgets(recipe):
-            console.print(sentence)
+    for sentence in _tried(recipe, resume):
+        console.print(sentence)
 
 
-def _budgets(recipe: Recipe) -> list[str]:
-    """What is to be said about the demonstrations of a recipe beside its budgets."""
+def _tried(recipe: Recipe, resume: bool) -> list[str]:
+    """Open what a run opens at its start; what is to be said about a new run's demonstrations beside its budgets."""
     from ferrata.envs.faults import FaultRates
     from ferrata.models.policy import load_policy
+    from ferrata.rewards.judges import make_judge
     from ferrata.rollout.worlds import make_env
     from ferrata.training.demonstrations import measure
 
@@ -81,10 +90,28 @@ def _budgets(recipe: Recipe) -> list[str]:
         tools=section.tools,
         faults=FaultRates.of(section.faults),
     )
-    with closing(env):
-        measured = measure(recipe, env, load_policy(recipe.policy.model))
+    with closing(env), ExitStack() as opened:
+        policy = load_policy(recipe.policy.model)
+        judge = make_judge(recipe.judge)
+        if judge is not None:
+            opened.callback(judge.close)
+        _try_policy(recipe, policy, env.tools)
+        if resume:
+            return []
+        measured = measure(recipe, env, policy)
     measured.refuse_misfits()
     return measured.sentences or [f"Each of {len(measured.played)} demonstrations fits into these budgets."]
+
+
+def _try_policy(recipe: Recipe, policy: Policy, tools: Sequence[ToolCard]) -> None:
+    """Raise what a run would where its policy gets no adapters, or cannot be sampled."""
+    from ferrata.models.adapters import attach
+    from ferrata.sampling.factory import check_sampler
+
+    section = recipe.policy
+    if section.lora_rank:
+        attach(policy.model, section.lora_rank, section.lora_alpha, section.lora_targets, seed=0)
+    check_sampler(policy, recipe, tools)
 
 
 def new_recipe(recipe_name: str, overrides: Sequence[str]) -> Recipe:
@@ -128,14 +155,21 @@ def _run(folder: RunFolder, resume: bool) -> None:
         with graceful_interrupts(view.message) as interrupts:
             pipeline.run(folder.recipe, folder, view, interrupts, resume=resume)
     except KeyboardInterrupt:
-        raise Interrupted(
-            f"Stopped at once. Go on from the newest checkpoint with: ferrata train {folder.path} --resume"
-        ) from None
+        raise Interrupted(_stopped_at_once(folder, resume)) from None
     except FerrataError as error:
         folder.log(f"{type(error).__name__}: {error}")
         raise
     finally:
         view.close()
+
+
+def _stopped_at_once(folder: RunFolder, resume: bool) -> str:
+    """What is left of a run that a second Ctrl-C ended, and how to go on."""
+    if folder.blank and not resume:
+        return "Stopped at once, before anything was trained: nothing is left behind."
+    newest = folder.checkpoints.latest()
+    where = f"Go on from checkpoint {newest.name}" if newest else "There is no checkpoint yet. Begin again"
+    return f"Stopped at once. {where} with: ferrata train {folder.path} --resume"
 
 
 def _finish(folder: RunFolder) -> None:

@@ -3,6 +3,10 @@
 Tolerant about where the JSON object stands (thinking may come before it, anything but a second action after
 it); strict about its form: one object with exactly `action` and `arguments`, no duplicate keys, no NaN, and
 arguments that fit the tool's schema. What stands inside a broken object is not executed.
+
+    parse           one turn's text -> its action, or what is wrong with it
+    begins_action   whether a text that is still growing has come to its action
+    sayable         whether an action can hold a value
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ MAX_OBJECTS = 64
 
 
 _OBJECT = re.compile(r"""\{\s*["'{]""")
+_KEYS = ("action", "arguments")
+_FIRST_KEY = re.compile(r'\{\s*(?:"([^"]*)("?))?')
+"""The beginning of an object: its first key as far as it goes, and the quote behind it."""
 _BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 """A brace, or a string, in which braces do not count."""
 
@@ -45,6 +52,12 @@ class Fault(enum.StrEnum):
     UNCONFIRMED = "unconfirmed"
     REFUSED = "refused"
     TOO_LONG = "too_long"
+    CUT = "cut"
+    """No fault of the text: the turn's budget of tokens ended it before its action was complete."""
+
+
+_UNFINISHED = (Fault.NO_JSON, Fault.MALFORMED_JSON, Fault.NO_ACTION)
+"""What is wrong with a text whose action was still to come."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +104,27 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def parse(text: str, tools: Mapping[str, Tool], offered: Collection[str] | None = None) -> Action | Malformed:
+def parse(
+    text: str, tools: Mapping[str, Tool], offered: Collection[str] | None = None, *, cut: bool = False
+) -> Action | Malformed:
     """Find, read and check the action in `text`. Never raises, whatever the text.
 
     Args:
         text: what the model said.
         tools: every tool that the environment has.
         offered: names that an answer to an unknown one may suggest; all of `tools` when None.
+        cut: the text is what a budget left of a turn. An action that is complete in it counts all the same.
     """
     if len(text) > MAX_CHARACTERS:
         return Malformed(Fault.TOO_LONG, f"the text has {len(text)} characters, at most {MAX_CHARACTERS} are read")
     found = _find(text)
     if isinstance(found, Malformed):
-        return found
+        unfinished = cut and found.fault in _UNFINISHED
+        return (
+            Malformed(Fault.CUT, "your turn was cut at its limit before its action was complete")
+            if unfinished
+            else found
+        )
     if not _plain(text) and not _encodable(found):
         return Malformed(Fault.BAD_ARGUMENTS, "the action holds characters that are not valid Unicode")
     return _check(found, tools, tools if offered is None else offered)
@@ -139,6 +160,53 @@ def _find(text: str) -> dict[str, Any] | Malformed:
     return Malformed(Fault.NO_JSON, "no JSON action found")
 
 
+def begins_action(text: str) -> bool | None:
+    """True when a text that is still growing holds an action, or an object that can still become one.
+
+    Objects of other keys, and braces that begin no JSON, are thoughts. None where the last object has not said its
+    first key yet.
+    """
+    start = text.find("{")
+    for _ in range(MAX_OBJECTS):
+        if start < 0:
+            break
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            begun = goes_on(error, len(text)) and _is_action_so_far(text[start:])
+            if begun is not False:
+                return begun
+            end = end_of_broken(text, start)
+        else:
+            if "action" in value:
+                return True
+        start = text.find("{", end)
+    return False
+
+
+def _is_action_so_far(text: str) -> bool | None:
+    """Whether an object that is not closed yet can be an action, by its first key; None before that is said."""
+    found = _FIRST_KEY.match(text)
+    if found is None or found[2]:
+        return found is not None and found[1] in _KEYS
+    return None if any(key.startswith(found[1] or "") for key in _KEYS) else False
+
+
+def goes_on(error: Exception, length: int) -> bool:
+    """True when a text of this length is no JSON only because it has not come to its end yet."""
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    return error.pos >= length or error.msg.startswith("Unterminated string")
+
+
+def sayable(value: object) -> bool:
+    """True when `parse` reads the value, written as JSON, as what it is."""
+    try:
+        return _encodable(value) and bool(_DECODER.decode(json.dumps(value)) == value)
+    except (ValueError, RecursionError):
+        return False
+
+
 def end_of_broken(text: str, start: int) -> int:
     """Where to look for an action after the broken object at `start`: behind it, never inside.
 
@@ -163,7 +231,7 @@ def _reason(error: Exception) -> str:
 def _check(found: dict[str, Any], tools: Mapping[str, Tool], offered: Collection[str]) -> Action | Malformed:
     """Check the object's form, the tool's name, the arguments and the confirmation."""
     name, arguments = found.get("action"), found.get("arguments", {})
-    surplus = set(found) - {"action", "arguments"}
+    surplus = set(found).difference(_KEYS)
     if surplus:
         return Malformed(Fault.BAD_ARGUMENTS, f"unknown key {_quote(min(surplus))} beside 'action' and 'arguments'")
     if not isinstance(name, str) or name not in tools:
@@ -197,8 +265,9 @@ def _explain(error: ValidationError) -> str:
         missing = [key for key in schema["required"] if key not in instance]
         return f"missing argument '{missing[0]}'"
     if error.validator == "additionalProperties":
-        extra = min(set(instance) - set(schema["properties"]))
-        return f"unknown argument {_quote(extra)}. {nearest(extra[:100], schema['properties'])}"
+        known = schema.get("properties", {})
+        extra = min(set(instance) - set(known))
+        return f"unknown argument {_quote(extra)}. {nearest(extra[:100], known)}"
     if error.validator == "type":
         return f"argument {where} must be of type {error.validator_value}"
     if error.validator == "enum":
@@ -216,7 +285,7 @@ def _plain(text: str) -> bool:
     return text.isascii() and "\\u" not in text
 
 
-def _encodable(found: dict[str, Any]) -> bool:
+def _encodable(found: object) -> bool:
     """False when a string holds a lone surrogate, which no file and no message can carry."""
     try:
         json.dumps(found, ensure_ascii=False).encode()

@@ -217,18 +217,28 @@ class Environment(Rewinding):
             seed: the episode's own seed; faults and `self.random` are drawn from it.
         """
         if task.env != self.name:
-            raise UsageError(f"A task of environment '{task.env}' cannot be played in '{self.name}'.")
+            raise UsageError(
+                f"A task of environment '{task.env}' cannot be played in '{self.name}'. If its own generate() has made "
+                "it, let that say Task(self.name, ...)."
+            )
         self._past = deque(maxlen=self.undo_turns)
         self._set_up(task, seed)
         self._faults = FaultState(self.faults) if self.faults else None
         self._over = False
         return Observation(task.instruction)
 
-    def step(self, text: str) -> StepResult:
+    def step(self, text: str, *, cut: bool = False) -> StepResult:
         """One turn of the agent: its raw text in, the tool's result, events and reward out.
 
         No text raises: a malformed action is answered by an `error: ...` observation and an INVALID event.
-        Raises UsageError when the episode is over or was never begun.
+
+        Args:
+            text: what the agent said.
+            cut: a budget of tokens ended the turn. Without a complete action in it the agent is told so, by an event
+                INVALID of the name `cut`, which costs nothing.
+
+        Raises:
+            UsageError: the episode is over or was never begun.
         """
         if self._over:
             raise UsageError(f"The episode of '{self.name}' is over: call reset(task) before step().")
@@ -237,7 +247,7 @@ class Environment(Rewinding):
         self.turn += 1
         self._events = [Event(EventKind.STEP)]
         try:
-            action, observation = self._play(text)
+            action, observation = self._play(text, cut)
         except BaseException as error:
             self._log(text, f"failed:{type(error).__name__}")
             raise
@@ -278,10 +288,10 @@ class Environment(Rewinding):
         """What the author keeps in the instance, and this class knows nothing of."""
         return {name: value for name, value in vars(self).items() if name not in self._own}
 
-    def _play(self, text: str) -> tuple[Action | None, str]:
+    def _play(self, text: str, cut: bool) -> tuple[Action | None, str]:
         """Parse and act; the action, None when it was malformed, and what the model reads."""
         self._legible = []
-        parsed = parse(text, self._every, self._offered)
+        parsed = parse(text, self._every, self._offered, cut=cut)
         if isinstance(parsed, Malformed):
             self._history.append(NO_CALL)
             answer = self._invalid(parsed.fault, parsed.message)

@@ -26,14 +26,20 @@ from collections.abc import Callable
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.blame import blame
 from ferrata.envs.contract.report import Broken, Check, NotChecked, Report
-from ferrata.envs.contract.subject import Dominance, Subject, play, succeeded
+from ferrata.envs.contract.subject import SECONDS_EACH, Dominance, Subject, play, succeeded
 from ferrata.envs.contract.suite import CHECKS, missing
 
 __all__ = ["Check", "Report", "check_environment", "play", "succeeded"]
 
 
 def check_environment(
-    env: Environment, tasks_each: int = 30, dominance: Dominance | None = None, *, fuzzed: int = 2000
+    env: Environment,
+    tasks_each: int = 30,
+    dominance: Dominance | None = None,
+    *,
+    fuzzed: int = 2000,
+    seconds_each: float = SECONDS_EACH,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Run every check on an environment, in its tiers.
 
@@ -42,10 +48,15 @@ def check_environment(
         tasks_each: tasks of each split; at least one of every family is drawn.
         dominance: raises TaskError where process rewards outweigh the outcome.
         fuzzed: how many wild texts are tried.
+        seconds_each: longest time of one action; one that takes longer hangs, which is a fault. Only in the main
+            thread can it be cut.
+        progress: told the name of each check before it is made.
     """
-    subject = Subject(env.another, tasks_each, fuzzed, dominance)
+    subject = Subject(env.another, tasks_each, fuzzed, dominance, seconds_each)
     checks: list[Check] = []
     for name, check in CHECKS.items():
+        if progress is not None:
+            progress(name)
         missed = missing(name, [row.name for row in checks if row.ok is False])
         checks.append(Check(name, None, f"needs '{missed}'") if missed else _run(subject, name, check))
     subject.env.close()

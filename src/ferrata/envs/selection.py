@@ -17,6 +17,11 @@ from ferrata.seeds import stream
 
 Pair = tuple[int, str]
 """(tier, family)"""
+_SIZES = {
+    "train": "sft.demonstrations and rl.tasks_per_update",
+    "eval": "evaluation.tasks and evaluation.tasks_small",
+}
+"""Split -> the keys of a recipe that say how many of its tasks are drawn."""
 
 
 def select(
@@ -79,7 +84,7 @@ def draw_tasks(
         UsageError: there is no such split.
         TaskError: the families give fewer different tasks.
     """
-    if split not in ("train", "eval"):
+    if split not in _SIZES:
         raise UsageError(f"Unknown split '{split}'. Known: eval, train.")
     chosen = list(pairs)
     stream(seed, env, split).shuffle(chosen)
@@ -91,4 +96,8 @@ def draw_tasks(
         drawn.setdefault(task.fingerprint, task)
         if len(drawn) == n:
             return list(drawn.values())
-    raise TaskError(f"Environment '{env}' has only {len(drawn)} different tasks of {n} in split '{split}'.")
+    raise TaskError(
+        f"Environment '{env}' has only {len(drawn)} different tasks of {n} in split '{split}'. Ask for fewer "
+        f"({_SIZES[split]} in a recipe, --tasks of a command), let generate() draw from more content, or hand a fixed "
+        "list out by written_tasks(), for evaluation alone (ferrata eval --written)."
+    )

@@ -27,6 +27,8 @@ MARK = "__ferrata_tool__"
 """Attribute of a method that is a tool: (description, effect, cost)."""
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 
+_EXHAUSTED_BY_ARGUMENTS = frozenset({"type", "properties", "required", "additionalProperties", "title", "description"})
+"""What a schema may say of an object without saying more than which arguments there are, and of what type."""
 _PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
 }  # fmt: skip
@@ -80,9 +82,17 @@ class Tool:
     def fits(self, arguments: Mapping[str, Any]) -> bool:
         """True when the arguments surely fit the schema. False says nothing: then ask `validator`, which is slow."""
         plain = self._plain
-        return self._required <= arguments.keys() and all(
-            type(value) in plain.get(name, ()) for name, value in arguments.items()
+        return (
+            self._simple
+            and self._required <= arguments.keys()
+            and all(type(value) in plain.get(name, ()) for name, value in arguments.items())
         )
+
+    @cached_property
+    def _simple(self) -> bool:
+        """The schema says no more than which arguments there are, and of what type."""
+        schema = self.input_schema
+        return schema.keys() <= _EXHAUSTED_BY_ARGUMENTS and schema.get("type", "object") == "object"
 
     @cached_property
     def _required(self) -> frozenset[str]:
@@ -95,8 +105,8 @@ class Tool:
         return {
             name: _PLAIN_TYPES.get(schema["type"], ())
             for name, schema in properties.items()
-            # A type may also be a list of types: that is for the validator.
-            if len(schema) == 1 and isinstance(schema.get("type"), str)
+            # A schema may also be true or false, and a type a list of types: that is for the validator.
+            if isinstance(schema, dict) and len(schema) == 1 and isinstance(schema.get("type"), str)
         }
 
 

@@ -13,7 +13,8 @@ from ferrata.errors import RolloutFault
 from ferrata.evaluation.results import EvaluationResult, summarise
 from ferrata.records import Task, Trajectory
 from ferrata.rewards.judges import Judge, joint_version
-from ferrata.rollout.collector import Collector, Progress
+from ferrata.rollout.collection import Progress
+from ferrata.rollout.collector import Collector
 from ferrata.tasks.splits import task_set_version
 
 

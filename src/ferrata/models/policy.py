@@ -28,6 +28,7 @@ from ferrata.errors import CheckpointError, PolicyError, boundary, nearest
 from ferrata.files import sync, sync_tree
 from ferrata.models.adapters import has_adapters, plain_weights
 from ferrata.models.chat import Chat, template_chat, token_chat
+from ferrata.models.finite import first_not_finite
 
 BASE, SMOLLM2 = "base", "smollm2-135m"
 NAMES = (BASE, SMOLLM2)
@@ -62,8 +63,13 @@ def load_policy(name_or_path: str | Path) -> Policy:
     """
     name = str(name_or_path)
     if name == SMOLLM2:
-        return _load_smollm2()
-    return _load_folder(name, Path(__file__).parent / BASE if name == BASE else _policy_folder(Path(name)))
+        policy = _load_smollm2()
+    else:
+        policy = _load_folder(name, Path(__file__).parent / BASE if name == BASE else _policy_folder(Path(name)))
+    broken = first_not_finite(policy.model.named_parameters())
+    if broken is not None:
+        raise PolicyError(f"Policy '{name}' is not usable: its weights hold NaN or infinity, first in {broken}.")
+    return policy
 
 
 def save_policy(policy: Policy, folder: Path) -> None:

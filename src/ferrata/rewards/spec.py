@@ -34,6 +34,9 @@ _COMPONENT: dict[EventKind, tuple[str, str]] = {
 FORMAT_FAULTS = frozenset({"no_json", "malformed_json", "no_action", "two_actions", "too_long"})
 """INVALID events of these names mean that the text held no well-formed action; the others, that it was refused."""
 
+FREE = frozenset({"cut"})
+"""INVALID events of these names cost nothing: a budget ended the turn, and what it would have held is not known."""
+
 COMPONENTS = tuple(dict.fromkeys(("format", *(component for component, _ in _COMPONENT.values()))))
 
 
@@ -73,7 +76,7 @@ class RewardSpec:
         """Named components of one step; components without an event are left out."""
         components: dict[str, float] = {}
         for event in events:
-            if event.kind in self._weights:
+            if event.kind in self._weights and not (event.kind is EventKind.INVALID and event.name in FREE):
                 component, weight = self._weight(event)
                 components[component] = components.get(component, 0.0) + weight * event.amount
         return components

@@ -1,16 +1,15 @@
 """Many episodes at once through one sampler, without lock-step: an episode goes on as soon as its turn is sampled or
 its environment has answered, and a waiting one joins as soon as a slot is free. Nobody waits for a particular episode.
 
-    Collector.collect(requests) -> Collection: groups in the order asked for, and what it cost
+    Collector.collect(requests) -> Collection: groups in the order asked for, and what it cost (`collection`)
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -21,8 +20,9 @@ from ferrata.models.chat import Chat
 from ferrata.recipe import RolloutSection
 from ferrata.records import Group, StopReason, Task, Trajectory
 from ferrata.rewards.judges import Judge
+from ferrata.rollout.collection import Collection, CollectionStats, Progress
 from ferrata.rollout.episode import Episode
-from ferrata.rollout.hosts import Answer, Cut, EnvironmentHost, LocalHost, MakeEnvironment, Step
+from ferrata.rollout.hosts import Answer, Cut, EnvironmentHost, Failed, LocalHost, MakeEnvironment, Step
 from ferrata.rollout.judging import Judging, awaits_verdict
 from ferrata.rollout.workers import WorkerHost
 from ferrata.sampling.protocol import ActionsOnly, Completion, Sampler
@@ -32,63 +32,6 @@ IDLE_SECONDS = 1.0
 """Longest wait for environments at a time, when there is nothing to sample; then verdicts are looked for."""
 RETRIES = 1
 """How often an episode that failed through no fault of the agent is played again from its start."""
-
-
-@dataclass
-class CollectionStats:
-    """What one collection did. `asked == played + sum(dropped.values())`."""
-
-    asked: int = 0
-    """Episodes asked for."""
-    played: int = 0
-    """Episodes that say something about the agent."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    """The others, by stop reason; their trajectories have `success` None and `reward` None. What an interruption or a
-    failure of the collection left unfinished counts as 'cancelled'."""
-    retried: int = 0
-    """Episodes that were begun again after a failure; they are counted once above."""
-    turns: int = 0
-    """Turns that were sampled, those that a budget cut and those of episodes that were played again included; so are
-    the tokens below."""
-    tokens_sampled: int = 0
-    tokens_read: int = 0
-    """Tokens of openings and observations."""
-    sampling_seconds: float = 0.0
-    """Wall time inside the sampler."""
-    prefill_seconds: float = 0.0
-    """Share of it for reading openings and observations (prefill)."""
-    decode_seconds: float = 0.0
-    """Share of it for sampling tokens (decode)."""
-    environment_seconds: float = 0.0
-    """Wall time inside environments, added up: with workers, many work at the same time."""
-    idle_seconds: float = 0.0
-    """Wall time in which nothing could be sampled, because every episode waited for its environment in a worker."""
-    overdue: int = 0
-    """Answers that took longer than `rollout.step_seconds` and came all the same: in this process nothing cuts them."""
-    seconds: float = 0.0
-    """Wall time of the whole collection."""
-
-    def add(self, other: CollectionStats) -> None:
-        """Count another collection in."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
-
-
-@dataclass
-class Collection:
-    """Groups in the order they were asked for, and what they cost."""
-
-    groups: list[Group]
-    stats: CollectionStats
-
-    @property
-    def trajectories(self) -> list[Trajectory]:
-        """All trajectories, group after group."""
-        return [trajectory for group in self.groups for trajectory in group.trajectories]
-
-
-Progress = Callable[[int, int], None]
-"""Told (episodes over, episodes asked for)."""
 
 
 class _Place(NamedTuple):
@@ -282,24 +225,28 @@ class _Collecting:
         """Start an episode; a fault while it begins ends it at once."""
         seed = derive(self._seed, *self._path, place.group, place.member)
         task = self._requests[place.group][0]
-        owner, sampler, pattern = self._owner, self._sampler, self._host.pattern
-        tools = tuple(pattern.tools_for(task))
+        owner, sampler = self._owner, self._sampler
+        offered = self._host.tools_for(task)
+        tools = () if isinstance(offered, Failed) else offered
         episode = Episode(
             task,
             tools,
             owner.chat,
             self._budgets,
             sampler.max_length,
-            score=pattern.score,
+            score=self._host.score,
             seed=seed,
             temperature=self._temperature,
             version=sampler.version,
             constrained=self._constrained,
         )
         key, self._next_key = self._next_key, self._next_key + 1
-        only = ActionsOnly(tools, owner.budgets.max_thinking_tokens) if self._constrained else None
+        only = ActionsOnly(tools, owner.budgets.max_thinking_tokens) if self._constrained and tools else None
         sampler.open(key, seed, self._temperature, only)
         self._running[key] = (place, episode)
+        if isinstance(offered, Failed):
+            self._go_on(key, episode.go_on(offered))
+            return
         self._host.ask(key, episode.begin(self._faults))
         self._take_answers()
 
@@ -353,13 +300,13 @@ class _Collecting:
         else:
             del self._running[key]
             self._sampler.close(key)
-            self._host.release(key, broken=bool(episode.fault))
+            self._host.release(key, broken=episode.stop is not None and episode.stop.faulty)
             self.stats.environment_seconds += episode.environment_seconds
             self._finish(place, episode)
 
     def _finish(self, place: _Place, episode: Episode) -> None:
         """Keep the trajectory, or play the episode again when something else than the agent failed."""
-        if episode.fault and place.attempt < RETRIES:
+        if episode.stop is not None and episode.stop.faulty and place.attempt < RETRIES:
             self.stats.retried += 1
             self._waiting.append(place._replace(attempt=place.attempt + 1))
             return

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ferrata.envs.actions import begins_action
 from ferrata.envs.base import Scorer
 from ferrata.envs.faults import FaultRates
 from ferrata.envs.tools import Tool
@@ -82,6 +83,8 @@ class Episode:
         """The turn under way, or the one that the environment is asked about."""
         self._thought, self._acts_from = "", 0
         """Its text up to where thinking was cut, and how many of its ids come before that."""
+        self._acting = not budgets.max_thinking_tokens
+        """True when the budget of thinking no longer matters to it: its action has begun, or was asked for."""
         self._cut: StopReason | None = None
         """The budget that is spent, once the environment is told so."""
         self._asked_at = 0.0
@@ -90,7 +93,8 @@ class Episode:
     def max_new_tokens(self) -> int:
         """Most tokens of the turn that is asked for next."""
         budgets, said = self._budgets, len(self._said.token_ids) if self._said else 0
-        most = budgets.max_tokens_per_turn if said else budgets.max_thinking_tokens or budgets.max_tokens_per_turn
+        # Beyond the budget of thinking token by token, until it is clear whether this is the action.
+        most = budgets.max_tokens_per_turn if self._acting else max(budgets.max_thinking_tokens, said + 1)
         return min(most - said, self._limit - len(self._ids))
 
     def begin(self, faults: FaultRates | None = None) -> Begin:
@@ -101,7 +105,7 @@ class Episode:
         """Note one sampled turn; return what to ask the environment, or what is read before the turn goes on.
 
         A turn that the budget of the whole episode ended in its middle is no action: it is noted, and nobody blames the
-        agent for half a JSON object.
+        agent for half a JSON object. Nor does the environment where the budget of the turn did: it is told so.
         """
         self._append(completion.token_ids, completion.logprobs)
         turn = self._said or Turn(self._observation, "", [], [], None, (), {}, "")
@@ -113,11 +117,12 @@ class Episode:
             logprobs=logprobs,
             sampling_seconds=time.perf_counter() - self._asked_at,
         )
-        if not completion.stopped and len(ids) == self._budgets.max_thinking_tokens:
+        if not completion.stopped and not self._acting and len(ids) < self._budgets.max_tokens_per_turn:
             return self._hand_over()
         if not completion.stopped and len(self._ids) >= self._limit:
             return self._cut_turn()
-        return Step(turn.text)
+        # Thinking that was cut can hold braces of any kind: the action stands behind it.
+        return Step(turn.text.removeprefix(self._thought))
 
     def go_on(self, answer: Answer) -> list[int] | Cut | None:
         """Note what the environment answered; return the ids to append next, or the cut to ask for, or None."""
@@ -196,18 +201,21 @@ class Episode:
         When not even one more token fits, the episode is cut in the middle of the turn.
         """
         assert self._said is not None, "a turn is under way"
-        begun = "{" in self._said.text
-        ids = [] if begun else self._chat.hand_over
+        # A constrained agent thinks without braces.
+        text = self._said.text
+        begun = True if self._constrained and "{" in text else begins_action(text)
+        ids = self._chat.hand_over if begun is False else []
         if len(self._ids) + len(ids) >= self._limit:
             return self._cut_turn()
         self._append(ids)
-        if not begun:
-            self._thought, self._acts_from = self._said.text + self._chat.text(ids), len(self._said.token_ids)
+        self._acting = begun is not None
+        if begun is False:
+            self._thought, self._acts_from = text + self._chat.text(ids), len(self._said.token_ids)
         return ids
 
     def _take_said(self) -> Turn:
         turn, self._said = self._said, None
-        self._thought, self._acts_from = "", 0
+        self._thought, self._acts_from, self._acting = "", 0, not self._budgets.max_thinking_tokens
         assert turn is not None, "the environment answers a step that was not asked for"
         return turn
 

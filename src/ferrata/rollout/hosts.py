@@ -5,6 +5,10 @@
     EnvironmentHost   the protocol; an episode has one request under way at most
     LocalHost         in this process: the answer is there at once, so that nothing happens in another order
     perform           one request, in one environment
+    offered           the tools of a task, as one environment offers them
+
+Whatever code of the environment raises or answers is contained here: it is the failure of one episode. What a person
+got wrong, such as a task of another environment, is raised; so is what fails before any environment was ever made.
 
 `workers.WorkerHost` fulfils the protocol with worker processes.
 """
@@ -12,16 +16,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
 
-from ferrata.envs.base import Environment
+from ferrata.envs.base import Environment, Scorer
 from ferrata.envs.faults import FaultRates
-from ferrata.errors import EnvironmentFault, JudgeFault, boundary
+from ferrata.envs.tools import Tool
+from ferrata.errors import MAX_CHARACTERS, EnvironmentFault, FerrataError, JudgeFault, safe_text
 from ferrata.records import StepResult, StopReason, Task
+from ferrata.rollout.answers import checked_hash, checked_step, checked_tools, first_observation
+from ferrata.rollout.containment import contained
+
+_CHARACTERS = 2 * MAX_CHARACTERS
+"""Longest text of a fault: it quotes an error, and says where that came from."""
 
 MakeEnvironment = Callable[[], Environment]
 
@@ -105,8 +115,11 @@ class EnvironmentHost(Protocol):
     """
 
     @property
-    def pattern(self) -> Environment:
-        """One environment of the kind, for what does not depend on an episode: its tools, its scorer."""
+    def score(self) -> Scorer | None:
+        """Scores the environments' events; None where nothing does, and before `tools_for` was asked."""
+
+    def tools_for(self, task: Task) -> tuple[Tool, ...] | Failed:
+        """The tools of a task. The first call makes an environment, and raises when it cannot be made."""
 
     def ask(self, key: int, request: Request) -> None:
         """Hand a request over. `Begin` comes first; the next one may follow when this one is answered."""
@@ -130,23 +143,30 @@ class LocalHost:
 
     def __init__(self, make_env: MakeEnvironment) -> None:
         self._make_env = make_env
-        self._pattern: Environment | None = None
+        self._first: Environment | None = None
+        """Says what does not depend on an episode; it plays as well."""
         self._idle: list[Environment] = []
         self._playing: dict[int, Environment] = {}
         self._answers: list[tuple[int, Answer]] = []
 
     @property
-    def pattern(self) -> Environment:
-        """One environment of the kind. Raises EnvironmentFault when none can be made."""
-        if self._pattern is None:
-            self._pattern = self._take_environment()
-            self._idle.append(self._pattern)
-        return self._pattern
+    def score(self) -> Scorer | None:
+        """The scorer of the first environment."""
+        return self._first.score if self._first is not None else None
+
+    def tools_for(self, task: Task) -> tuple[Tool, ...] | Failed:
+        """The tools that the first environment offers. Raises EnvironmentFault when it cannot be made."""
+        return offered(self._made_first(), task)
 
     def ask(self, key: int, request: Request) -> None:
-        """Do it at once. Raises EnvironmentFault when an environment cannot be made."""
+        """Do it at once. Raises EnvironmentFault when not even one environment can be made."""
         if isinstance(request, Begin):
-            self._playing[key] = self._take_environment()
+            self._made_first()
+            env = self._idle.pop() if self._idle else another(self._make_env)
+            if isinstance(env, Failed):
+                self._answers.append((key, env))
+                return
+            self._playing[key] = env
         self._answers.append((key, perform(self._playing[key], request)))
 
     def take(self, seconds: float) -> list[tuple[int, Answer]]:
@@ -166,69 +186,81 @@ class LocalHost:
         """Close all environments. One that fails keeps none of the others open."""
         for env in (*self._idle, *self._playing.values()):
             close_quietly(env)
-        self._idle, self._playing, self._answers, self._pattern = [], {}, [], None
+        self._idle, self._playing, self._answers, self._first = [], {}, [], None
 
-    def _take_environment(self) -> Environment:
-        return self._idle.pop() if self._idle else one_more(self._make_env)
+    def _made_first(self) -> Environment:
+        if self._first is None:
+            self._first = one_more(self._make_env)
+            self._idle.append(self._first)
+        return self._first
 
 
 def one_more(make_env: MakeEnvironment) -> Environment:
     """A new environment. Raises EnvironmentFault when it cannot be made."""
-    with _failing("making one more environment"):
+    with contained(EnvironmentFault, "making one more environment"):
         return make_env()
+
+
+def another(make_env: MakeEnvironment) -> Environment | Failed:
+    """A new environment after others: the maker is known to work, so when it fails now, that is the world's fault.
+
+    Only the episode that needed the environment fails; it is tried again as all that fail.
+    """
+    try:
+        return one_more(make_env)
+    except FerrataError as error:
+        return Failed(StopReason.ENV_ERROR, safe_text(error, _CHARACTERS))
 
 
 def close_quietly(env: Environment) -> None:
     """Close an environment; what fails while a broken one is closed tells nothing new."""
-    with suppress(Exception, SystemExit):
+    with suppress(FerrataError), contained(EnvironmentFault, "closing an environment"):
         env.close()
 
 
-@contextmanager
-def _failing(doing: str) -> Iterator[None]:
-    """Make any unexpected exception an EnvironmentFault that names what was being done.
-
-    So is `sys.exit()`, which would end the run, or the one thread of a worker, as if all were well.
-    """
+def offered(env: Environment, task: Task) -> tuple[Tool, ...] | Failed:
+    """The tools that a task may use; what goes wrong is the failure of the episode that asks."""
+    doing = f"asking for the tools of a task of '{task.env}', family '{task.family}'"
     try:
-        with boundary(EnvironmentFault, doing):
-            yield
-    except SystemExit as error:
-        raise EnvironmentFault(f"While {doing}: SystemExit: {error}") from error
+        with contained(EnvironmentFault, doing):
+            return checked_tools(env.tools_for(task))
+    except (EnvironmentFault, JudgeFault) as fault:
+        return failure(fault, doing)
 
 
 def perform(env: Environment, request: Request) -> Answer:
     """Do what is asked, timed; failures that are not the agent's become an answer. Other errors of ours are raised."""
-    task = request.task if isinstance(request, Begin) else env.task
-    doing = {Begin: "beginning", Step: "stepping", Cut: "cutting"}[type(request)]
-    started, state_hash = time.perf_counter(), ""
+    doing, started, state_hash = _words(env, request), time.perf_counter(), ""
     try:
-        with _failing(f"{doing} an episode of '{task.env}', family '{task.family}'"):
+        with contained(EnvironmentFault, doing):
             if isinstance(request, Begin):
                 return Begun(_begin(env, request), time.perf_counter() - started)
             if isinstance(request, Cut):
-                return CutShort(env.cut(request.stop), time.perf_counter() - started)
-            state_hash = env.state_hash()
-            return Stepped(state_hash, _answered(env.step(request.text)), time.perf_counter() - started)
+                return CutShort(checked_step(env.cut(request.stop), cut=True), time.perf_counter() - started)
+            state_hash = checked_hash(env.state_hash())
+            return Stepped(state_hash, checked_step(env.step(request.text)), time.perf_counter() - started)
     except (EnvironmentFault, JudgeFault) as fault:
-        stop = StopReason.JUDGE_ERROR if isinstance(fault, JudgeFault) else StopReason.ENV_ERROR
-        return Failed(stop, str(fault), state_hash, time.perf_counter() - started)
+        return failure(fault, doing, state_hash, time.perf_counter() - started)
 
 
-def _answered(result: StepResult) -> StepResult:
-    """The result of a step, if there is something to read in it: a server that is gone often answers nothing.
+def failure(fault: EnvironmentFault | JudgeFault, doing: str, state_hash: str = "", seconds: float = 0.0) -> Failed:
+    """A fault as an answer; one that says nothing is told by what was being done."""
+    stop = StopReason.JUDGE_ERROR if isinstance(fault, JudgeFault) else StopReason.ENV_ERROR
+    return Failed(stop, safe_text(fault, _CHARACTERS) or f"While {doing}: {type(fault).__name__}.", state_hash, seconds)
 
-    Raises EnvironmentFault where the episode goes on and the observation is empty.
-    """
-    if not result.observation.text.strip() and not (result.terminated or result.truncated):
-        raise EnvironmentFault("The step was answered by nothing, which the contract of environments rules out.")
-    return result
+
+def _words(env: Environment, request: Request) -> str:
+    """What is being done, for messages. A world that never called our `reset` has no task."""
+    doing = {Begin: "beginning", Step: "stepping", Cut: "cutting"}[type(request)]
+    task = request.task if isinstance(request, Begin) else vars(env).get("task")
+    named = f" of '{task.env}', family '{task.family}'" if isinstance(task, Task) else ""
+    return f"{doing} an episode{named}"
 
 
 def _begin(env: Environment, request: Begin) -> str:
     """Set the task up; return the first observation."""
     env.faults = request.faults
-    observation = env.reset(request.task, request.seed).text
+    observation = first_observation(env.reset(request.task, request.seed))
     if request.past:
         _play_again(env, request)
     return observation

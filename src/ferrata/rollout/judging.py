@@ -15,9 +15,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from ferrata.envs.base import Scorer
-from ferrata.errors import JudgeFault, boundary
+from ferrata.errors import JudgeFault, safe_text
 from ferrata.records import Event, EventKind, StopReason, Trajectory, Turn
 from ferrata.rewards.judges import Judge, Verdict, joint_version, transcript_of
+from ferrata.rollout.containment import contained
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -36,14 +37,14 @@ def judged(trajectory: Trajectory, judge: Judge, score: Scorer | None) -> tuple[
     """The trajectory with the judge's verdict in place of the environment's, and what went wrong, if anything."""
     version = joint_version(trajectory.reward_version, judge)
     try:
-        with boundary(JudgeFault, f"judging an episode of '{trajectory.task.env}'"):
-            verdict = judge.judge(trajectory.task, transcript_of(trajectory))
+        with contained(JudgeFault, f"judging an episode of '{trajectory.task.env}'"):
+            verdict = _checked(judge.judge(trajectory.task, transcript_of(trajectory)))
+            turns = [*trajectory.turns[:-1], _last_turn(trajectory.turns[-1], verdict, score)]
     except JudgeFault as fault:
         unscored = msgspec.structs.replace(
             trajectory, stop=StopReason.JUDGE_ERROR, success=None, reward=None, reward_version=version
         )
-        return unscored, str(fault)
-    turns = [*trajectory.turns[:-1], _last_turn(trajectory.turns[-1], verdict, score)]
+        return unscored, safe_text(fault)
     scored = msgspec.structs.replace(
         trajectory,
         turns=turns,
@@ -55,10 +56,18 @@ def judged(trajectory: Trajectory, judge: Judge, score: Scorer | None) -> tuple[
     return scored, ""
 
 
+def _checked(verdict: object) -> Verdict:
+    """The verdict, if it is one. Raises JudgeFault."""
+    if not isinstance(verdict, Verdict) or not isinstance(verdict.success, bool) or not isinstance(verdict.reason, str):
+        raise JudgeFault(f"The judge answered with {verdict!r:.200}, not with a verdict.")
+    return verdict
+
+
 def _last_turn(turn: Turn, verdict: Verdict, score: Scorer | None) -> Turn:
     kind = EventKind.SUCCESS if verdict.success else EventKind.FAILURE
     kept = tuple(event for event in turn.events if event.kind not in _VERDICTS)
-    events = (*kept, Event(kind, verdict.reason[:_REASON_CHARACTERS]))
+    reason = verdict.reason[:_REASON_CHARACTERS].encode(errors="replace").decode()
+    events = (*kept, Event(kind, reason))
     return msgspec.structs.replace(turn, events=events, components=score(events) if score else {})
 
 

@@ -1,9 +1,10 @@
 """What travels between the collector's process and its workers: tagged records as MessagePack, never pickles back.
 
     to a worker      (ticket, Begin | Step | Cut | Release | Close)
-    to the parent    (ticket, Begun | Stepped | CutShort | Failed | Ready | Raised), or nothing at all: a heartbeat
+    to the parent    (ticket, Begun | Stepped | CutShort | Failed | Overdue | Ready | Raised), or nothing at all: a
+                     heartbeat
 
-`pack` makes the bytes of a message, or says why it cannot travel.
+`pack` and `pack_report` make the bytes of a message, or say why it cannot travel.
 
 A ticket names one playing of one episode in one worker. It is never used again, so that what a lost worker had still
 to say is told apart from everything that came after.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from ferrata import errors
-from ferrata.errors import EnvironmentFault, FerrataError
+from ferrata.errors import EnvironmentFault, FerrataError, named, safe_text
 from ferrata.rollout.hosts import Begin, Begun, Cut, CutShort, Failed, Step, Stepped
 
 HEARTBEAT = b""
@@ -22,6 +23,8 @@ MAX_BYTES = 2**26
 """Longest message (bytes). `pack` refuses one that is longer; it would end the connection."""
 NO_TICKET = -1
 """Of messages that are about the worker itself."""
+_CHARACTERS = 20_000
+"""Longest text of an error of ours: it may tell the person long lists."""
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -31,6 +34,8 @@ class Setup(msgspec.Struct, frozen=True):
     """Where temporary files of this process go; it is deleted in the end."""
     heartbeat_seconds: float
     """Between two heartbeats."""
+    step_seconds: float
+    """How long one step, or the beginning of an episode, may take."""
 
 
 class Release(msgspec.Struct, frozen=True, tag=True):
@@ -41,6 +46,12 @@ class Release(msgspec.Struct, frozen=True, tag=True):
 
 class Close(msgspec.Struct, frozen=True, tag=True):
     """Close all environments and end."""
+
+
+class Overdue(msgspec.Struct, frozen=True, tag=True):
+    """Requests are still being performed, and their time is up."""
+
+    tickets: list[int]
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -59,8 +70,8 @@ class Raised(msgspec.Struct, frozen=True, tag=True):
         """Our own errors as the nearest class of `ferrata.errors`, any other as an EnvironmentFault that names it."""
         for kind in type(error).__mro__:
             if issubclass(kind, FerrataError) and vars(errors).get(kind.__name__) is kind:
-                return cls(kind.__name__, str(error))
-        return cls(EnvironmentFault.__name__, f"A worker process failed: {type(error).__name__}: {error}")
+                return cls(kind.__name__, safe_text(error, _CHARACTERS))
+        return cls(EnvironmentFault.__name__, f"A worker process failed: {named(error)}")
 
     def error(self) -> FerrataError:
         """The error to raise."""
@@ -71,7 +82,7 @@ class Raised(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = Begin | Step | Cut | Release | Close
-Report = Begun | Stepped | CutShort | Failed | Ready | Raised
+Report = Begun | Stepped | CutShort | Failed | Overdue | Ready | Raised
 
 
 def pack(ticket: int, message: Order | Report) -> bytes:
@@ -79,9 +90,22 @@ def pack(ticket: int, message: Order | Report) -> bytes:
     try:
         packed = encode((ticket, message))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise _cannot_travel(message, f"{type(error).__name__}: {error}") from error
+        raise _cannot_travel(message, named(error)) from error
     if len(packed) > MAX_BYTES:
         raise _cannot_travel(message, f"it has {len(packed)} bytes, and {MAX_BYTES} are the most")
+    return packed
+
+
+def pack_report(ticket: int, report: Report) -> bytes:
+    """The bytes of a report that the other side can read. Raises EnvironmentFault when it cannot travel.
+
+    What can be written is not always what can be read: values may have other types than they are declared with.
+    """
+    packed = pack(ticket, report)
+    try:
+        decode_report(packed)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _cannot_travel(report, named(error)) from error
     return packed
 
 

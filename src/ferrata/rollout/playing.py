@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ferrata.rollout.hosts import Begin, Failed, Past, Request
-from ferrata.rollout.worker_handle import Patience, WorkerHandle
+from ferrata.rollout.worker_handle import WorkerHandle
 
 
 @dataclass(eq=False)
@@ -26,15 +26,13 @@ class Playing:
     begin: Begin
     pending: Request | None
     """The request that waits for its answer."""
-    patience: Patience
-    """Until the answer must be there."""
     worker: WorkerHandle | None = None
     """None while it waits for its trial, and once it is over."""
     ticket: int = -1
     past: list[Past] = field(default_factory=list)
     """The turns that were answered."""
     returning: bool = False
-    """True while another worker plays the turns so far again: its deadline is that of all these turns."""
+    """True while another worker plays the turns so far again."""
     losses: int = 0
     """Workers that died while they worked on the pending request."""
     failure: Failed | None = None

@@ -30,6 +30,10 @@ START_SECONDS = 120.0
 """How long a process may take until its first environment is made."""
 GRACE_SECONDS = 0.5
 """How long a deadline must have been past, seen twice, before anybody acts on it."""
+SILENT_STEPS = 2.0
+"""Steps, one after the other, that may let no other thread of their process run, not even the one that beats."""
+SILENT_SECONDS = 2.0
+"""Time for the beating thread to have its turn among others that compute."""
 _EXIT_SECONDS = 5.0
 """How long a killed process may take to vanish."""
 _CODE = """
@@ -38,6 +42,11 @@ sys.path[:] = sys.argv[2:]
 from ferrata.rollout.worker_process import main
 main(int(sys.argv[1]))
 """
+
+
+def silence_seconds(step_seconds: float) -> float:
+    """How long a worker may be silent. Steps that are in time must not be cut, whatever they do to the interpreter."""
+    return SILENT_STEPS * step_seconds + SILENT_SECONDS
 
 
 class Patience:
@@ -69,18 +78,21 @@ class WorkerHandle:
 
     Args:
         make_env: pickled maker of environments.
-        silence: seconds without a heartbeat after which the process counts as stopped.
+        step_seconds: how long one step may take. Two steps may each keep the interpreter to themselves for that long,
+            one after the other; after more seconds without a heartbeat the process counts as stopped.
         inbox: gets (handle, ticket, report) for every report, and (handle, -1, None) when the process is gone.
     """
 
-    def __init__(self, make_env: bytes, silence: float, inbox: Queue[tuple[WorkerHandle, int, Report | None]]) -> None:
+    def __init__(
+        self, make_env: bytes, step_seconds: float, inbox: Queue[tuple[WorkerHandle, int, Report | None]]
+    ) -> None:
         self.ready = False
         """True once it has made its first environment."""
         self.episodes = 0
         """Episodes that it plays."""
         self.patience = Patience(START_SECONDS)
         """Until it must have been heard again."""
-        self._silence, self._inbox = silence, inbox
+        self._silence, self._inbox = silence_seconds(step_seconds), inbox
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._folder = tempfile.mkdtemp(prefix="ferrata-worker-")
         self._socket, theirs = socket.socketpair()
@@ -88,10 +100,15 @@ class WorkerHandle:
         with theirs:
             self._process = _start(theirs.fileno())
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._write)]
-        self._outbox.put(msgspec.msgpack.encode(Setup(self._folder, min(1.0, silence / 5))))
+        self._outbox.put(msgspec.msgpack.encode(Setup(self._folder, min(1.0, self._silence / 5), step_seconds)))
         self._outbox.put(make_env)
         for thread in self._threads:
             thread.start()
+
+    def note_ready(self) -> None:
+        """It has made its first environment; from now on its heartbeats count."""
+        self.ready = True
+        self.patience.renew(self._silence)
 
     @property
     def pid(self) -> int:

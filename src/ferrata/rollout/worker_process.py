@@ -4,8 +4,8 @@
     Worker              reads orders, hands each to the seat of its episode
     Seat                one environment, and the one thread that ever touches it
 
-A thread beats even while the environments work: a process that is stopped, or stuck in a call that lets no other
-thread run, falls silent, and its parent replaces it.
+One more thread beats even while the environments work, and looks at their deadlines (`watch`): a process that is
+stopped, or stuck in a call that lets no other thread run, falls silent, and its parent replaces it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,26 @@ from queue import SimpleQueue
 import msgspec
 
 from ferrata.envs.base import Environment
-from ferrata.errors import AuditError, EnvironmentFault, boundary
+from ferrata.errors import AuditError, EnvironmentFault, FerrataError
 from ferrata.records import StopReason
-from ferrata.rollout.hosts import Begin, Failed, MakeEnvironment, Request, close_quietly, one_more, perform
+from ferrata.rollout.containment import contained
+from ferrata.rollout.hosts import (
+    Answer,
+    Begin,
+    Failed,
+    MakeEnvironment,
+    Request,
+    another,
+    close_quietly,
+    one_more,
+    perform,
+)
 from ferrata.rollout.messages import (
     HEARTBEAT,
     MAX_BYTES,
     NO_TICKET,
     Close,
+    Overdue,
     Raised,
     Ready,
     Release,
@@ -42,69 +54,106 @@ from ferrata.rollout.messages import (
     Setup,
     decode_order,
     pack,
+    pack_report,
 )
+from ferrata.rollout.pattern import MAKING_STEPS
+from ferrata.rollout.watch import LOOK_SECONDS, Watch
 
 CLOSING_SECONDS = 2.0
 """How long environments may take to close, all together; a thread that hangs is given up then."""
+FIRST_TRIES = 5
+"""How often the first environment is tried: it belongs to no episode that could be dropped for it."""
 
 Tell = Callable[[int, Report], None]
 """Sends a report about a ticket."""
 
 
 class Seat:
-    """One environment and its thread: it is made, used and closed in that thread alone."""
+    """One environment and its thread: it is made, used and closed in that thread alone.
 
-    def __init__(self, make_env: MakeEnvironment, tell: Tell) -> None:
+    Args:
+        step_seconds: how long one step, or the beginning of an episode, may take.
+    """
+
+    def __init__(self, make_env: MakeEnvironment, step_seconds: float, watch: Watch, tell: Tell) -> None:
         self.env: Environment | None = None
-        """None until it is made, and for ever when it cannot be."""
-        self.settled = threading.Event()
-        """Set when the environment was made, or could not be."""
-        self._make_env, self._tell = make_env, tell
-        self._orders: SimpleQueue[tuple[int, Request] | None] = SimpleQueue()
+        """None until it is made."""
+        self._make_env, self._step_seconds, self._watch, self._tell = make_env, step_seconds, watch, tell
+        self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._failed = NO_TICKET
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
+    def make(self) -> FerrataError | None:
+        """Make the environment now, and wait for it; why it cannot be made, if it cannot."""
+        outcome: SimpleQueue[FerrataError | None] = SimpleQueue()
+        self._orders.put(lambda: outcome.put(self._try_to_make()))
+        return outcome.get()
+
     def order(self, ticket: int, request: Request) -> None:
         """Have a request performed after those before it."""
-        self._orders.put((ticket, request))
+        self._orders.put(lambda: self._perform(ticket, request))
 
     def end(self) -> None:
         """Close the environment when everything before is done."""
         self._orders.put(None)
 
     def _run(self) -> None:
+        while (order := self._orders.get()) is not None:
+            order()
+        if self.env is not None:
+            close_quietly(self.env)
+
+    def _try_to_make(self) -> FerrataError | None:
+        for tries_left in reversed(range(FIRST_TRIES)):
+            try:
+                self.env = one_more(self._make_env)
+                break
+            except FerrataError as error:
+                if not tries_left:
+                    return error
+        return None
+
+    def _perform(self, ticket: int, request: Request) -> None:
+        """Perform a request in time, and tell what came of it.
+
+        After a failure nothing is performed for the episode any more, though it may have been asked already.
+        """
+        if ticket == self._failed:
+            return
         try:
-            self.env = one_more(self._make_env)
+            with self._watch.timed(ticket, self._seconds(request)):
+                answer = self._answer(request)
         except BaseException as error:
+            # It is no matter of this episode alone: the parent raises it. Whatever it is must be heard of, or the
+            # episode would wait for this thread in vain.
+            self._failed = ticket
             self._tell(NO_TICKET, Raised.of(error))
             return
-        finally:
-            self.settled.set()
-        failed = NO_TICKET
-        while (order := self._orders.get()) is not None:
-            ticket, request = order
-            # After a failure nothing is performed for the episode any more, though it may have been asked already.
-            if ticket != failed and self._fails(self.env, ticket, request):
-                failed = ticket
-        close_quietly(self.env)
-
-    def _fails(self, env: Environment, ticket: int, request: Request) -> bool:
-        """Perform a request and tell what came of it; True when the episode is over by a failure."""
-        try:
-            answer = perform(env, request)
-        except BaseException as error:
-            # Whatever ends this thread must be heard of: the episode would wait for it in vain.
-            self._tell(NO_TICKET, Raised.of(error))
-            return True
+        if isinstance(answer, Failed):
+            self._failed = ticket
         self._tell(ticket, answer)
-        return isinstance(answer, Failed)
+
+    def _answer(self, request: Request) -> Answer:
+        if self.env is None:
+            made = another(self._make_env)
+            if isinstance(made, Failed):
+                return made
+            self.env = made
+        return perform(self.env, request)
+
+    def _seconds(self, request: Request) -> float:
+        """What a request may be charged: turns that are played again take their time as well, and so does making."""
+        steps = 1.0 + (len(request.past) if isinstance(request, Begin) else 0)
+        return self._step_seconds * (steps + (MAKING_STEPS if self.env is None else 0.0))
 
 
 class Worker:
     """Serves the orders that come over a connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, step_seconds: float) -> None:
+        self._connection, self._step_seconds = connection, step_seconds
+        self._watch = Watch(lambda tickets: self.tell(NO_TICKET, Overdue(tickets)))
         self._sending = threading.Lock()
         self._make_env: MakeEnvironment
         self._seats: list[Seat] = []
@@ -112,27 +161,29 @@ class Worker:
         self._playing: dict[int, Seat] = {}
 
     def beat(self, seconds: float) -> None:
-        """Send heartbeats for as long as there is somebody to hear them."""
+        """Send heartbeats, and look at the deadlines, for as long as there is somebody to hear of them."""
+        beaten = -seconds
         with suppress(OSError):
             while True:
-                self._send(HEARTBEAT)
-                time.sleep(seconds)
+                self._watch.look()
+                if time.monotonic() - beaten >= seconds:
+                    beaten = time.monotonic()
+                    self._send(HEARTBEAT)
+                time.sleep(LOOK_SECONDS)
 
     def prepare(self, pickled: bytes) -> bool:
         """Make the first environment, so that what cannot be made is known at once; False when it cannot."""
         try:
-            with boundary(EnvironmentFault, "loading the maker of environments in a worker process"):
+            with contained(EnvironmentFault, "loading the maker of environments in a worker process"):
                 self._make_env = pickle.loads(pickled)
-        except EnvironmentFault as fault:
+        except FerrataError as fault:
             self.tell(NO_TICKET, Raised.of(fault))
             return False
         seat = self._new_seat()
-        seat.settled.wait()
+        unmade = seat.make()
+        self.tell(NO_TICKET, Raised.of(unmade) if unmade else Ready())
         self._idle.append(seat)
-        if seat.env is None:
-            return False
-        self.tell(NO_TICKET, Ready())
-        return True
+        return unmade is None
 
     def serve(self) -> None:
         """Hand orders to their seats; returns when the parent says so, or is gone."""
@@ -163,7 +214,7 @@ class Worker:
     def tell(self, ticket: int, report: Report) -> None:
         """Send a report. What cannot travel is told as a failure; a parent that is gone needs none."""
         try:
-            message = pack(ticket, report)
+            message = pack_report(ticket, report)
         except EnvironmentFault as fault:
             told = Raised.of(fault) if ticket == NO_TICKET else Failed(StopReason.ENV_ERROR, str(fault))
             message = pack(ticket, told)
@@ -175,7 +226,7 @@ class Worker:
             self._connection.send_bytes(message)
 
     def _new_seat(self) -> Seat:
-        self._seats.append(Seat(self._make_env, self.tell))
+        self._seats.append(Seat(self._make_env, self._step_seconds, self._watch, self.tell))
         return self._seats[-1]
 
     def _release(self, ticket: int, broken: bool) -> None:
@@ -207,7 +258,7 @@ def main(descriptor: int) -> None:
 
 
 def _serve(connection: Connection, setup: Setup) -> None:
-    worker = Worker(connection)
+    worker = Worker(connection, setup.step_seconds)
     threading.Thread(target=worker.beat, args=(setup.heartbeat_seconds,), daemon=True).start()
     if worker.prepare(connection.recv_bytes(MAX_BYTES)):
         worker.serve()

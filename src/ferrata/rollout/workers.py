@@ -4,7 +4,7 @@
 
 What can go wrong, and what follows:
 
-    a step takes longer than it may    the episode ends as a timeout, its worker is replaced
+    a step takes longer than it may    its worker says so; the episode ends as a timeout, the worker is replaced
     a worker dies                      replaced
     a worker falls silent              replaced
     no worker starts                   EnvironmentFault: there is nothing to go on with
@@ -21,14 +21,16 @@ from __future__ import annotations
 import io
 import pickle
 import time
+from collections.abc import Sequence
 from itertools import count
 from queue import Empty, Queue
 from types import FunctionType
 from typing import Any
 
-from ferrata.envs.base import Environment
-from ferrata.errors import EnvironmentFault, UsageError, boundary
-from ferrata.records import StopReason
+from ferrata.envs.base import Scorer
+from ferrata.envs.tools import Tool
+from ferrata.errors import EnvironmentFault, FerrataError, UsageError, boundary, safe_text
+from ferrata.records import StopReason, Task
 from ferrata.rollout.hosts import (
     Answer,
     Begin,
@@ -39,23 +41,20 @@ from ferrata.rollout.hosts import (
     Request,
     Step,
     Stepped,
-    close_quietly,
-    one_more,
 )
-from ferrata.rollout.messages import MAX_BYTES, Raised, Ready, Release, Report, pack
+from ferrata.rollout.messages import MAX_BYTES, Overdue, Raised, Ready, Release, Report, pack
+from ferrata.rollout.pattern import Pattern
 from ferrata.rollout.playing import Playing, Trials
-from ferrata.rollout.worker_handle import START_SECONDS, Patience, WorkerHandle
+from ferrata.rollout.worker_handle import WorkerHandle
 
 MOST_LOSSES = 2
 """How often a request is tried again after its worker died."""
 MOST_FAILED_STARTS = 5
 """Workers in a row that may die before they are ready."""
-SILENCE_SHARE = 0.5
-"""Share of a step's deadline after which a silent worker counts as stopped: before its steps count as hung."""
 CLOSING_SECONDS = 4.0
 """How long workers may take to close, all together."""
 _LOOK_SECONDS = 0.1
-"""Between two looks at the deadlines."""
+"""Between two looks at the workers."""
 
 
 class WorkerHost:
@@ -73,7 +72,9 @@ class WorkerHost:
     def __init__(self, make_env: MakeEnvironment, workers: int, step_seconds: float) -> None:
         self._make_env, self._most, self._step_seconds = make_env, workers, step_seconds
         self._pickled = _pickled(make_env)
-        self._pattern: Environment | None = None
+        self._pattern: Pattern | None = None
+        self._score: Scorer | None = None
+        self._made = False
         self._inbox: Queue[tuple[WorkerHandle, int, Report | None]] = Queue()
         self._workers: list[WorkerHandle] = []
         self._episodes: dict[int, Playing] = {}
@@ -85,11 +86,26 @@ class WorkerHost:
         self._looked = 0.0
 
     @property
-    def pattern(self) -> Environment:
-        """One environment of the kind, in this process. Raises EnvironmentFault when none can be made."""
-        if self._pattern is None:
-            self._pattern = one_more(self._make_env)
-        return self._pattern
+    def score(self) -> Scorer | None:
+        """The scorer of an environment in this process."""
+        return self._score
+
+    def tools_for(self, task: Task) -> tuple[Tool, ...] | Failed:
+        """The tools that an environment in this process offers. Raises EnvironmentFault when none could ever be made.
+
+        It is asked with a deadline; one that does not answer in time is left behind, and another takes its place.
+        """
+        try:
+            self._pattern = self._pattern or Pattern(self._make_env, self._step_seconds)
+        except FerrataError as error:
+            if not self._made:
+                raise
+            return Failed(StopReason.ENV_ERROR, safe_text(error))
+        self._made, self._score = True, self._pattern.score
+        tools = self._pattern.tools_for(task)
+        if isinstance(tools, Failed) and tools.stop is StopReason.TIMEOUT:
+            self._pattern = None
+        return tools
 
     @property
     def pids(self) -> list[int]:
@@ -101,13 +117,11 @@ class WorkerHost:
         if isinstance(request, Begin):
             # A worker that died since the last collection is found before an episode is given to it.
             self._read_inbox()
-            self._episodes[key] = playing = Playing(key, request, request, Patience(self._step_seconds))
+            self._episodes[key] = playing = Playing(key, request, request)
             self._place(playing)
             return
         playing = self._episodes[key]
         playing.pending = request
-        if not playing.returning:
-            playing.patience.renew(self._step_seconds)
         if playing.failure is not None:
             self._fail(playing, playing.failure)
         elif playing.worker is not None:
@@ -121,7 +135,7 @@ class WorkerHost:
         until = time.monotonic() + seconds
         while True:
             self._read_inbox()
-            self._look_at_deadlines()
+            self._look_at_workers()
             left = until - time.monotonic()
             if self._answers or left <= 0:
                 taken, self._answers = self._answers, []
@@ -144,10 +158,10 @@ class WorkerHost:
     def close(self) -> None:
         """End all workers: those that do not close in time are killed. They are started afresh when needed."""
         workers, self._workers = self._workers, []
+        until = time.monotonic() + CLOSING_SECONDS
         try:
             for worker in workers:
                 worker.ask_to_close()
-            until = time.monotonic() + CLOSING_SECONDS
             for worker in workers:
                 worker.finish(until - time.monotonic())
         finally:
@@ -156,7 +170,7 @@ class WorkerHost:
             self._episodes, self._by_ticket, self._answers = {}, {}, []
             self._trials, self._inbox = Trials(), Queue()
             if self._pattern is not None:
-                close_quietly(self._pattern)
+                self._pattern.close(max(0.0, until - time.monotonic()))
                 self._pattern = None
 
     # Where an episode is played -------------------------------------------------------------------------------------
@@ -181,8 +195,6 @@ class WorkerHost:
         worker.episodes += 1
         begin, past, pending = playing.begin, list(playing.past), playing.pending
         playing.returning = not isinstance(pending, Begin)
-        # The turns that are played again take their time as well.
-        playing.patience.renew(self._step_seconds * (1 + len(past)) + START_SECONDS * (not worker.ready))
         if not self._post(playing, Begin(begin.task, begin.seed, begin.faults, past)):
             self._leave(playing)
         elif pending is not None and playing.returning:
@@ -202,7 +214,7 @@ class WorkerHost:
         """The workers, those that are missing started."""
         while len(self._workers) < self._most:
             with boundary(EnvironmentFault, "starting a worker process"):
-                self._workers.append(WorkerHandle(self._pickled, self._step_seconds * SILENCE_SHARE, self._inbox))
+                self._workers.append(WorkerHandle(self._pickled, self._step_seconds, self._inbox))
         return self._workers
 
     def _leave(self, playing: Playing) -> None:
@@ -227,16 +239,12 @@ class WorkerHost:
         elif isinstance(report, Raised):
             raise report.error()
         elif isinstance(report, Ready):
-            self._note_ready(worker)
+            self._failed_starts = 0
+            worker.note_ready()
+        elif isinstance(report, Overdue):
+            self._give_up(worker, [self._by_ticket[ticket] for ticket in report.tickets if ticket in self._by_ticket])
         elif ticket in self._by_ticket:
             self._note_answer(self._by_ticket[ticket], report)
-
-    def _note_ready(self, worker: WorkerHandle) -> None:
-        self._failed_starts = 0
-        worker.ready = True
-        worker.patience.renew(self._step_seconds * SILENCE_SHARE)
-        for playing in self._played_by(worker):
-            playing.patience.renew(self._step_seconds * (1 + len(playing.past)))
 
     def _note_answer(self, playing: Playing, answer: Answer) -> None:
         if isinstance(answer, Failed):
@@ -245,7 +253,6 @@ class WorkerHost:
         if isinstance(answer, Begun) and playing.returning:
             # The episode was brought back: its caller has read this beginning before.
             playing.returning = False
-            playing.patience.renew(self._step_seconds)
             return
         if isinstance(answer, Stepped) and isinstance(playing.pending, Step):
             text, observation = playing.pending.text, answer.result.observation.text
@@ -268,7 +275,7 @@ class WorkerHost:
 
     # What goes wrong ------------------------------------------------------------------------------------------------
 
-    def _look_at_deadlines(self) -> None:
+    def _look_at_workers(self) -> None:
         now = time.monotonic()
         if now - self._looked < _LOOK_SECONDS:
             return
@@ -276,20 +283,17 @@ class WorkerHost:
         for worker in list(self._workers):
             if worker.patience.spent():
                 self._replace(worker, "fell silent")
-        for playing in [playing for playing in self._episodes.values() if playing.worker and playing.pending]:
-            if playing.worker in self._workers and playing.patience.spent():
-                self._give_up(playing)
 
-    def _give_up(self, playing: Playing) -> None:
-        """End an episode whose step hangs. Its thread cannot be ended, so its whole worker goes."""
-        worker, task = playing.worker, playing.begin.task
-        assert worker is not None, "the episode is in no worker"
-        self._leave(playing)
-        fault = (
-            f"{type(playing.pending).__name__} of an episode of '{task.env}', family '{task.family}', took longer than "
-            f"rollout.step_seconds = {self._step_seconds:g}."
-        )
-        self._fail(playing, Failed(StopReason.TIMEOUT, fault))
+    def _give_up(self, worker: WorkerHandle, overdue: Sequence[Playing]) -> None:
+        """End episodes whose steps hang. Their threads cannot be ended, so the whole worker goes."""
+        for playing in overdue:
+            task, asked = playing.begin.task, playing.begin if playing.returning else playing.pending
+            self._leave(playing)
+            fault = (
+                f"{type(asked).__name__} of an episode of '{task.env}', family '{task.family}', took longer than "
+                f"rollout.step_seconds = {self._step_seconds:g}."
+            )
+            self._fail(playing, Failed(StopReason.TIMEOUT, fault))
         self._replace(worker, "")
 
     def _replace(self, worker: WorkerHandle, blame: str) -> None:

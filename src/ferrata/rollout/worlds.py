@@ -12,7 +12,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from pickle import PicklingError
 from types import ModuleType
+from typing import Any
 
 from ferrata.envs.audit import AuditLog
 from ferrata.envs.base import Environment
@@ -90,15 +93,43 @@ class EnvironmentSpec:
             self.name, self.tiers, rewards=self.rewards, families=self.families, tools=self.tools, audit=self.audit
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to a worker. Raises PicklingError for a class of the script itself, which no worker can find."""
+        if self.name.startswith("__main__:"):
+            raise PicklingError(
+                f"{self.name} stands in the script that is run, and a worker runs another one. Move the class to a "
+                "module of its own and name that"
+            )
+        return dict(vars(self))
+
 
 def find_environment(name: str) -> type[Environment]:
     """The class of an environment, by name or as `package.module:Class`. Raises as `make_env` does."""
-    if ":" not in name and name not in ENVIRONMENTS:
-        raise UnknownNameError.of("environment", name, ENVIRONMENTS)
+    if name not in ENVIRONMENTS:
+        _refuse_spelling(name)
     kind = _find_class(ENVIRONMENTS.get(name, name))
     refuse_mistakes(kind)
     _refuse_taken_name(kind)
     return kind
+
+
+def _refuse_spelling(name: str) -> None:
+    """Refuse what can be no class of a module, with the spelling that was most likely meant."""
+    path, colon, kind = name.partition(":")
+    module = path.removesuffix(".py").strip("./").replace("/", ".")
+    if path.endswith(".py") or "/" in path:
+        raise UnknownNameError(
+            f"Unknown environment '{name}': a module is named as in an import, without .py and slashes. Did you mean "
+            f"'{module}:{kind or 'CLASS'}'?"
+        )
+    if colon:
+        return
+    module, dot, kind = name.rpartition(".")
+    if dot and module:
+        raise UnknownNameError(f"Unknown environment '{name}'. Did you mean '{module}:{kind}'?")
+    close = get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.7)
+    hint = f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(sorted(ENVIRONMENTS))}."
+    raise UnknownNameError(f"Unknown environment '{name}'. {hint} A class of your own is written as module:Class.")
 
 
 def _refuse_taken_name(kind: type[Environment]) -> None:

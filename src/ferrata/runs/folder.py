@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -37,6 +38,8 @@ from ferrata.runs.store import RunStore
 
 _LAYOUT = 1
 _FILES = ("run.json", "recipe.toml", "versions.json", "log.txt", "lock", "store.sqlite")
+_FOLDERS = ("audit", "verdicts", "checkpoints")
+"""What a run opens or makes before anything is trained."""
 _LIBRARIES = ("ferrata", "torch", "transformers", "tokenizers", "safetensors", "numpy", "msgspec", "pydantic")
 
 
@@ -109,11 +112,16 @@ class RunFolder:
         except OSError:
             return
 
+    @property
+    def blank(self) -> bool:
+        """True while nothing of the run is recorded, so that there is nothing to go on from."""
+        return not self.store.stages() and self.checkpoints.latest() is None
+
     def discard(self) -> None:
         """Delete a run in which nothing was recorded yet, so that its path is free again. Else, only close it."""
-        empty = not self.store.stages() and self.checkpoints.latest() is None
+        blank = self.blank
         self.close()
-        if empty:
+        if blank:
             _remove(self.path)
 
     def close(self) -> None:
@@ -211,6 +219,8 @@ def _remove(path: Path) -> None:
     with suppress(OSError):
         for name in _FILES:
             (path / name).unlink(missing_ok=True)
+        for name in _FOLDERS:
+            shutil.rmtree(path / name, ignore_errors=True)
         path.rmdir()
 
 

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
+from ferrata.envs.actions import goes_on
 from ferrata.errors import PolicyError
 
 KEY = "action"
@@ -50,20 +51,13 @@ class ObjectScanner:
             try:
                 value = json.loads(self._text[self._starts[0] :])
             except (ValueError, RecursionError) as error:
-                if _goes_on(error, len(self._text) - self._starts[0]):
+                if goes_on(error, len(self._text) - self._starts[0]):
                     return False
                 del self._starts[0]
             else:
                 self._starts.clear()
                 return self._key in value
         return False
-
-
-def _goes_on(error: Exception, length: int) -> bool:
-    """True when a text is no JSON only because it has not come to its end yet."""
-    if not isinstance(error, json.JSONDecodeError):
-        return False
-    return error.pos >= length or error.msg.startswith("Unterminated string")
 
 
 class TextOf:

@@ -25,7 +25,7 @@ from torch import Tensor
 from ferrata.errors import PolicyError, SamplerFault, TaskError, UsageError
 from ferrata.models.chat import PlainText, ToolCard
 from ferrata.models.policy import Policy
-from ferrata.sampling.action_grammar import grammar_of
+from ferrata.sampling.action_grammar import grammar_of, longest_rest
 from ferrata.sampling.protocol import ActionsOnly
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class ToolGrammar:
         self._acting = self._compile(tools, None)
         self.reserve = 2 * max(self._least(tool.name) for tool in tools) + 1
         """Tokens that are kept for the action: twice what the longest of the shortest ones takes, and the end."""
+        self.watched = max(self.reserve, *(longest_rest(tool.input_schema) + self.reserve // 2 for tool in tools))
+        """Tokens before the end of a turn from which on the action is kept to what can still be closed."""
 
     def begin(self, acting: bool) -> LLMatcher:
         """The state at the beginning of a turn, or of its action."""
@@ -131,7 +133,10 @@ class ToolGrammar:
         """Tokens of an action of this tool that says as little as it may."""
         probe = self.begin(acting=True)
         begun = probe.try_consume_tokens(self.vocabulary.plain.encode(f'{{"action": "{tool}", "arguments": '))
-        return begun + len(self.closing(probe) or ())
+        closing = self.closing(probe)
+        if closing is None:
+            raise TaskError(f"The arguments of tool '{tool}' cannot be constrained: their end is not to be found.")
+        return begun + len(closing)
 
     def _compile(self, tools: Sequence[ToolCard], thinking_ids: Sequence[int] | None) -> LLMatcher:
         matcher: LLMatcher = _guidance().LLMatcher(self.vocabulary.tokens, grammar_of(tools, thinking_ids), log_level=0)
@@ -223,12 +228,13 @@ class Constraints:
 
     def _hurry(self, turn: _Turn, left: int) -> None:
         """Where the end of the turn is near, end the thinking and find out how the action can be closed."""
-        if not turn.last or left > turn.grammar.reserve:
+        grammar = turn.grammar
+        if turn.last and not turn.acting and left <= grammar.reserve:
+            turn.matcher, turn.acting = grammar.begin(acting=True), True
+        if not turn.last or left > (grammar.watched if turn.acting else grammar.reserve):
             turn.closing = None
-        elif not turn.acting:
-            turn.matcher, turn.acting = turn.grammar.begin(acting=True), True
-        if turn.last and left <= turn.grammar.reserve and turn.closing is None:
-            turn.closing = turn.grammar.closing(turn.matcher)
+        elif turn.closing is None:
+            turn.closing = grammar.closing(turn.matcher)
 
     def _accepts(self, turn: _Turn, token: int, left: int) -> bool:
         """Go on with a token; False, and nothing is done, when afterwards the action cannot be closed any more."""

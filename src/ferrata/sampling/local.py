@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ferrata.errors import PolicyError, SamplerFault
+from ferrata.errors import PolicyError, SamplerFault, UsageError
 from ferrata.models.policy import Policy
 from ferrata.sampling.closing import Closings
 from ferrata.sampling.constraining import Constraints
@@ -30,6 +30,9 @@ from ferrata.sampling.ragged import Integers, Packing, SlotCache, register
 from ferrata.sampling.slots import MIN_SHARED_TOKENS, Slots, common
 from ferrata.sampling.weights import SamplingWeights
 
+TEMPERATURES = (0.01, 100.0)
+"""Lowest and highest temperature, beside 0.0: below, logits divided by it leave the range of single precision; above,
+nothing of what the policy has learnt is left."""
 MAX_READING_TOKENS = 8192
 """Most tokens that one step reads, padding to the longest text included; the rest waits for the next step. Bounds the
 memory of a step."""
@@ -76,6 +79,7 @@ class LocalSampler:
     Raises:
         PolicyError: the model's attention is of a kind that a packed pass cannot compute, or its tokenizer cannot
             say where a JSON object ends.
+        SamplerFault: the weights are not finite, or did not reach the copy that samples.
     """
 
     def __init__(
@@ -121,7 +125,7 @@ class LocalSampler:
 
         Raises:
             SamplerFault: the last `publish` failed.
-            UsageError: llguidance is not installed.
+            UsageError: the temperature is out of bounds, or llguidance is not installed.
             PolicyError: the policy's tokenizer does not say which bytes its tokens stand for.
             TaskError: a tool's schema says something that cannot be held to.
         """
@@ -129,6 +133,9 @@ class LocalSampler:
         assert key not in self._slot_of, f"episode {key} is open already"
         if not self._sound:
             raise SamplerFault("This sampler does not hold the published weights: nothing may be sampled with it.")
+        lowest, highest = TEMPERATURES
+        if temperature != 0.0 and not lowest <= temperature <= highest:
+            raise UsageError(f"Nothing can be sampled at temperature {temperature}: use 0.0, or {lowest} to {highest}.")
         if only is not None:
             self._constraints.open(key, only)
         if not self._keys and isinstance(self.forward, Decoder):
@@ -201,7 +208,7 @@ class LocalSampler:
         """The weights have changed: what open episodes have read would be stale, so none may be open.
 
         Raises:
-            SamplerFault: the new weights did not reach the model that samples.
+            SamplerFault: the new weights did not reach the model that samples, or are not finite.
         """
         assert not self._keys, "publish() while episodes are open"
         self._sound = False

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ferrata.errors import SamplerFault
 from ferrata.sampling.decoder import decoder_of
 from ferrata.sampling.ragged import ATTENTION, Packing, SlotCache
 
@@ -46,12 +47,17 @@ def model_pass(
 
 
 def fast_pass(model: PreTrainedModel, cache: SlotCache) -> Pass:
-    """The quickest pass that computes this model. Writes over the first tokens of slot 0."""
+    """The quickest pass that computes this model. Writes over the first tokens of slot 0.
+
+    Raises SamplerFault when what the model computes is not finite.
+    """
     plain = partial(model_pass, model)
     decoder = decoder_of(model)
     if decoder is None:
         return plain
     expected, got = (_prove(candidate, model, cache) for candidate in (plain, decoder))
+    if not expected.isfinite().all():
+        raise SamplerFault("With these weights the policy computes NaN or infinity: nothing can be sampled with them.")
     # The operations are the same; a difference beyond rounding means that the model has a part of its own.
     tolerance = 1e-4 if model.dtype == torch.float32 else 0.02
     agree = torch.allclose(expected, got, rtol=tolerance, atol=tolerance * float(expected.abs().max()))

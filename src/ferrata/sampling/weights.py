@@ -17,6 +17,7 @@ from transformers.initialization import no_init_weights
 from ferrata.errors import SamplerFault
 from ferrata.models.adapters import has_adapters, plain_weights
 from ferrata.models.checksum import digest, joint
+from ferrata.models.finite import first_not_finite
 
 
 class SamplingWeights:
@@ -28,7 +29,7 @@ class SamplingWeights:
         apart: always a copy: what samples stays as it was published while the learner goes on.
 
     Raises:
-        SamplerFault: the copy did not take the weights.
+        SamplerFault: the copy did not take the weights, or they are not finite.
     """
 
     def __init__(self, learner: PreTrainedModel, dtype: torch.dtype | None = None, apart: bool = False) -> None:
@@ -44,10 +45,18 @@ class SamplingWeights:
         """Take over the learner's weights as they are now.
 
         Raises:
-            SamplerFault: what the copy then computes with is not what was sent.
+            SamplerFault: what the copy then computes with is not what was sent, or it is not finite.
         """
-        if self.model is self._learner:
-            return
+        if self.model is not self._learner:
+            self._copy()
+        broken = first_not_finite(self.model.named_parameters())
+        if broken is not None:
+            raise SamplerFault(
+                f"The weights hold NaN or infinity, first in {broken}: nothing can be sampled with them."
+            )
+
+    def _copy(self) -> None:
+        """Send every tensor to the copy, and show that it arrived."""
         sent = self._send()
         found = self._read_back(sent)
         wrong = sorted(name for name in sent.keys() | found.keys() if sent.get(name) != found.get(name))

@@ -4,7 +4,8 @@
     measure         plays some of a recipe's, to see what its tasks take
     Measured        how many do not fit, into which budget, and which value would hold them
 
-An observation is cut exactly as the collector cuts it: SFT reads what RL will read.
+An observation is cut exactly as the collector cuts it: SFT reads what RL will read. Demonstrations are played in this
+process, whatever `rollout.workers` says: each call of an author's code has `rollout.step_seconds`, where it can be cut.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
 from ferrata.envs.base import Environment
-from ferrata.errors import FerrataError, TaskError, UsageError, boundary
+from ferrata.envs.deadlines import Overdue, deadline, place
+from ferrata.errors import EnvironmentFault, FerrataError, TaskError, UsageError, safe_text
 from ferrata.learning.batch import Example
 from ferrata.models.chat import Chat
 from ferrata.models.policy import Policy
 from ferrata.recipe import Recipe
 from ferrata.records import Task
+from ferrata.rollout.containment import contained
 from ferrata.seeds import derive, stream
 
 SAMPLE = 60
@@ -124,19 +128,21 @@ class Measured:
 
 
 def measure(recipe: Recipe, env: Environment, policy: Policy, clock: Callable[[], float] = time.monotonic) -> Measured:
-    """Play up to 60 training demonstrations of a recipe with the policy's own tokenizer.
+    """Play up to 60 training demonstrations of a recipe with the policy's own tokenizer; no more than SFT draws.
 
     Raises:
         TaskError: the environment cannot demonstrate its tasks, and the recipe has a stage that imitates.
     """
     played: list[Demonstration] = []
     errors, began = stream(recipe.seed, "budgets", "errors"), clock()
+    most = min(SAMPLE, recipe.sft.demonstrations) if "sft" in recipe.stages else SAMPLE
     try:
-        with boundary(TaskError, f"playing demonstrations of environment '{recipe.env.name}'"):
-            for task in env.tasks("train", SAMPLE, seed=derive(recipe.seed, "budgets")):
-                played.append(demonstration(recipe, env, policy.chat, task, errors))
-                if clock() - began > SECONDS:
-                    break
+        with contained(TaskError, f"drawing training tasks of environment '{recipe.env.name}'"):
+            tasks = env.tasks("train", most, seed=derive(recipe.seed, "budgets"))
+        for task in tasks:
+            played.append(demonstration(recipe, env, policy.chat, task, errors))
+            if clock() - began > SECONDS:
+                break
     except FerrataError:
         # RL alone needs no scripts: what was played so far is told.
         if "sft" in recipe.stages:
@@ -145,16 +151,22 @@ def measure(recipe: Recipe, env: Environment, policy: Policy, clock: Callable[[]
 
 
 def demonstration(recipe: Recipe, env: Environment, chat: Chat, task: Task, errors: Random) -> Demonstration:
-    """Demonstrate a task as far as the episode goes; `errors` is where imperfections are drawn from."""
-    texts = env.demonstrate(task, errors, recipe.sft.imperfection)
-    ids = chat.opening(env.reset(task).text, env.tools_for(task))
+    """Demonstrate a task as far as the episode goes; `errors` is where imperfections are drawn from.
+
+    Raises TaskError, which names task, action and line, for what the environment raises and for what takes too long.
+    """
+    with _told(recipe, task, "asking for its demonstration"):
+        texts = list(env.demonstrate(task, errors, recipe.sft.imperfection))
+    with _told(recipe, task, "beginning it"):
+        ids = chat.opening(env.reset(task).text, env.tools_for(task))
     mask, frame = [False] * len(ids), len(chat.following("", closed=True))
     turns = longest = observation = 0
     for text in texts:
         said = chat.saying(text)
         ids, mask = ids + said, mask + [True] * len(said)
         turns, longest = turns + 1, max(longest, len(said))
-        result = env.step(text)
+        with _told(recipe, task, f"action {_shortened(text)}"):
+            result = env.step(text)
         if result.terminated or result.truncated:
             break
         whole = chat.following(result.observation.text, closed=True)
@@ -163,6 +175,29 @@ def demonstration(recipe: Recipe, env: Environment, chat: Chat, task: Task, erro
         ids, mask = ids + read, mask + [False] * len(read)
     needs = {"max_tokens": len(ids), "max_turns": turns, "max_tokens_per_turn": longest}
     return Demonstration(task, ids, mask, needs, observation)
+
+
+@contextmanager
+def _told(recipe: Recipe, task: Task, doing: str) -> Iterator[None]:
+    """One call of an author's code: what it raises, and where it hangs, is told with task, action and line."""
+    what = f"family '{task.family}', task {_shortened(task.instruction)}, {doing}"
+    hint = f"`ferrata check-env {recipe.env.name}` looks for more of this kind."
+    seconds = recipe.rollout.step_seconds
+    try:
+        with contained(EnvironmentFault, f"demonstrating {what}"), deadline(seconds):
+            yield
+    except EnvironmentFault as error:
+        if not isinstance(error.__cause__, Overdue):
+            raise TaskError(f"{safe_text(error)}. {hint}") from error
+        raise TaskError(
+            f"Environment '{recipe.env.name}' hangs ({place(error.__cause__)}): {what} took longer than "
+            f"rollout.step_seconds = {seconds:g}. Mend that line, or allow more if it is only slow. {hint}"
+        ) from error
+
+
+def _shortened(text: str, most: int = 100) -> str:
+    flat = " ".join(text.split())
+    return f"“{flat}”" if len(flat) <= most else f"“{flat[: most - 1]}…”"
 
 
 def _held(wanted: Iterable[int], share: float) -> int:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from ferrata.records import EventKind, Group, StopReason, Trajectory
 from ferrata.rewards.spec import COMPONENTS
-from ferrata.rollout.collector import CollectionStats
+from ferrata.rollout.collection import CollectionStats
 
 
 def measure_groups(groups: Sequence[Group]) -> dict[str, float]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ferrata.errors import UsageError
+from threading import Timer
+
+from ferrata.errors import RolloutFault, UsageError
 from ferrata.models.policy import save_policy
 from ferrata.recipe import Recipe
+from ferrata.records import StopReason
 from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import RunView
@@ -14,6 +17,8 @@ from ferrata.training.saving import POLICY, go_back
 from ferrata.training.session import Session
 
 STAGES = {"sft": supervised.run, "rl": rl.run}
+PATIENCE = 2.0
+"""Seconds after which a person is told what takes so long."""
 
 
 def run(recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts, resume: bool = False) -> None:
@@ -38,13 +43,29 @@ def run(recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts
                 check_gate(session, stage)
                 STAGES[stage](session, None)
         save_policy(session.policy, folder.policy)
+    except RolloutFault as fault:
+        raise RolloutFault(f"{fault}{_where_to_look(session)}") from fault
     finally:
         session.close()
 
 
+def _where_to_look(session: Session) -> str:
+    """What finds the fault of an environment that failed too often; empty where something else did."""
+    dropped = session.collector.last_stats.dropped
+    if not {StopReason.ENV_ERROR.value, StopReason.TIMEOUT.value} & dropped.keys():
+        return ""
+    return f" `ferrata check-env {session.recipe.env.name}` looks for such faults."
+
+
 def check_budgets(session: Session) -> None:
     """Say before anything is trained what does not fit into an episode, and refuse when most does not."""
-    measured = measure(session.recipe, session.env, session.policy)
+    slow = Timer(PATIENCE, session.view.message, ["Playing demonstrations, to see what fits into the budgets."])
+    slow.daemon = True
+    slow.start()
+    try:
+        measured = measure(session.recipe, session.env, session.policy)
+    finally:
+        slow.cancel()
     measured.refuse_misfits()
     for sentence in measured.sentences:
         session.view.message(sentence)

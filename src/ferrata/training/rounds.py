@@ -19,7 +19,7 @@ import msgspec
 
 from ferrata.learning.preparation import has_spread
 from ferrata.records import Group, Task
-from ferrata.rollout.collector import Collection
+from ferrata.rollout.collection import Collection
 from ferrata.training.climbing import Climb
 from ferrata.training.measures import measure_groups, measure_work
 from ferrata.training.session import Session

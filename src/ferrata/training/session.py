@@ -11,16 +11,17 @@ import torch
 from ferrata.envs.audit import SEAL, AuditLog
 from ferrata.envs.base import Environment
 from ferrata.envs.faults import FaultRates
-from ferrata.errors import Interrupted
+from ferrata.errors import Interrupted, TaskError
 from ferrata.evaluation.evaluate import evaluate
 from ferrata.evaluation.results import EvaluationResult, decode, encode
 from ferrata.models.adapters import attach
 from ferrata.models.policy import load_policy
 from ferrata.recipe import Recipe
-from ferrata.records import Task, Trajectory
+from ferrata.records import StopReason, Task, Trajectory
 from ferrata.rewards import RewardSpec
 from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
+from ferrata.rollout.containment import contained
 from ferrata.rollout.worlds import EnvironmentSpec
 from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
@@ -64,7 +65,7 @@ class Session:
         self.env = self.pattern(recipe.env.tiers)
         if self.faults:
             self.faults.refuse_unknown(tool.name for tool in self.env.tools)
-        self.unseen = self.env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed)
+        self.unseen = self._draw(self.env, "eval", recipe.evaluation.tasks, recipe.evaluation.seed)
         """The tasks of the full evaluation; training tasks are checked against them."""
         self.policy = load_policy(recipe.policy.model)
         if recipe.policy.lora_rank:
@@ -95,7 +96,7 @@ class Session:
 
         They are of the recipe's tiers, or of those of `env`.
         """
-        tasks = (env or self.env).tasks("train", n, seed=derive(self.recipe.seed, *path))
+        tasks = self._draw(env or self.env, "train", n, derive(self.recipe.seed, *path))
         refuse_overlap(tasks, self.unseen)
         self.rewards.check_dominance(tasks)
         return tasks
@@ -169,6 +170,11 @@ class Session:
             self.audit.close()
             self.seal_audit()
 
+    def _draw(self, env: Environment, split: str, n: int, seed: int) -> list[Task]:
+        """Tasks of a split. What the author's generator raises, `sys.exit()` included, becomes a TaskError."""
+        with contained(TaskError, f"drawing tasks of environment '{self.recipe.env.name}'"):
+            return env.tasks(split, n, seed=seed)
+
     def _attach_adapters(self) -> None:
         section = self.recipe.policy
         seed = derive(self.recipe.seed, "policy", "adapters")
@@ -196,6 +202,17 @@ class Session:
             self.collector, self.env, tasks=tasks, seed=section.seed, temperature=temperature, constrained=constrained
         )
         self.folder.store.add_evaluation(stage, step, kind, decoding, encode(result))
+        if result.unscored:
+            self.view.message(_dropped(result))
         rate, tiers = result.success, {f"tier {tier}": rate.share for tier, rate in result.by_tier.items()}
         self.view.evaluation(step, Score(f"unseen tasks, {decoding}", rate.share, rate.low, rate.high, rate.n, tiers))
         return result, trajectories
+
+
+def _dropped(result: EvaluationResult) -> str:
+    """For a person: how many episodes of an evaluation say nothing about the agent, and why."""
+    stops = ", ".join(f"{stop} {count}" for stop, count in result.stops.items() if StopReason(stop).faulty)
+    return (
+        f"Of {result.n} evaluation episodes ({result.decoding}) {result.unscored} could not be scored and count as "
+        f"nothing{f' ({stops})' if stops else ''}: success is over the other {result.scored}."
+    )

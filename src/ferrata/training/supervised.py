@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 from ferrata.learning.supervised import SupervisedLearner
 from ferrata.seeds import stream
-from ferrata.training.demonstrations import Measured, demonstration
+from ferrata.training.demonstrations import Demonstration, Measured, demonstration
 from ferrata.training.saving import Position, restore, save
 from ferrata.training.session import Session
+
+PATIENCE = 10.0
+"""Seconds after which a person is told how fast demonstrations are played."""
 
 
 def run(session: Session, position: Position | None) -> None:
@@ -43,7 +48,16 @@ def draw_demonstrations(session: Session) -> Measured:
     if recipe.sft.tiers:
         env = session.pattern(recipe.sft.tiers)
     tasks = session.draw_tasks(recipe.sft.demonstrations, "sft", "tasks", env=env)
-    shown = Measured([demonstration(recipe, env, policy.chat, task, errors) for task in tasks], recipe, policy)
+    played: list[Demonstration] = []
+    began, told = time.monotonic(), False
+    for task in tasks:
+        played.append(demonstration(recipe, env, policy.chat, task, errors))
+        if not told and time.monotonic() - began > PATIENCE:
+            told = True
+            session.view.message(
+                f"SFT: playing {len(tasks):,} demonstrations, {len(played):,} of them in the first {PATIENCE:g} s."
+            )
+    shown = Measured(played, recipe, policy)
     if shown.misfits:
         session.view.message(
             f"SFT: {shown.misfits:,} of {len(tasks):,} demonstrations do not fit into the budgets of an episode. They "

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ferrata.envs.audit import SEAL
 from ferrata.evaluation.results import EvaluationResult, decode
 from ferrata.evaluation.statistics import PairedComparison, compare_paired
 from ferrata.recipe import Recipe
@@ -103,7 +104,7 @@ def tell(run: RunFolder) -> Story:
         success=cards.typical(True),
         failure=cards.typical(False),
         before_after=cards.before_after(),
-        notes=store.notes(),
+        notes=[note for note in store.notes() if note.kind != SEAL],  # those are for `ferrata verify-audit`
         missing=[],
     )
     return msgspec.structs.replace(story, missing=list(_missing(story)))

@@ -13,9 +13,14 @@ from typing import Any
 
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.report import Broken, NotChecked
+from ferrata.envs.deadlines import Overdue, short_path
 from ferrata.envs.snapshot import UnsavableWorld
 
 ADVICE = "Mend that line; a tool raises ToolError for what it cannot do and Refused for what it must not do."
+HANGS = (
+    "Mend that line, or give what it waits for a limit of its own; if it is only slow, allow more: --seconds, "
+    "`seconds_each` in a test."
+)
 _PACKAGE = str(Path(inspect.getfile(Environment)).parents[1])
 
 
@@ -31,7 +36,9 @@ def blame(kind: type[Environment], doing: str, advice: str = ADVICE) -> Iterator
         raise Broken(
             f"{doing} cannot be saved: {error.what}{place}.", f"{error.remedy[:1].upper()}{error.remedy[1:]}."
         ) from error
-    except Exception as error:
+    except Overdue as error:
+        raise Broken(f"{doing} hangs: {error} ({where(kind, error)}).", HANGS) from error
+    except (Exception, SystemExit) as error:
         reason = " ".join(f"{type(error).__name__}: {error}"[:300].split())
         raise Broken(f"{doing} raised {reason} ({where(kind, error)}).", advice) from error
 
@@ -42,7 +49,7 @@ def where(kind: type[Environment], error: BaseException) -> str:
     folders = _folders(kind)
     own = [frame for frame in frames if frame.filename.startswith(folders) and not _ours(frame.filename, folders)]
     frame = (own or list(frames))[-1]
-    return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}"
+    return f"{short_path(frame.filename)}:{frame.lineno} in {frame.name}"
 
 
 def _set_at(kind: type[Environment], attribute: str) -> str:
@@ -66,7 +73,7 @@ def _source(method: object) -> list[str]:
 
 def _line_of(method: Callable[..., Any], offset: int = 0) -> str:
     code = method.__code__
-    return f" ({_short(code.co_filename)}:{code.co_firstlineno + offset} in {method.__name__})"
+    return f" ({short_path(code.co_filename)}:{code.co_firstlineno + offset} in {method.__name__})"
 
 
 def _folders(kind: type[Environment]) -> tuple[str, ...]:
@@ -85,8 +92,3 @@ def _file(cls: type) -> str:
 def _ours(filename: str, folders: tuple[str, ...]) -> bool:
     """True for Ferrata's own files, unless the environment is one that ships with Ferrata."""
     return filename.startswith(_PACKAGE) and not any(folder.startswith(_PACKAGE) for folder in folders)
-
-
-def _short(filename: str) -> str:
-    relative = os.path.relpath(filename)
-    return filename if relative.startswith("..") else relative

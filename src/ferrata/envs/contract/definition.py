@@ -188,7 +188,7 @@ def _check_schemas(kind: type[Environment]) -> None:
         tools_of(kind)
     except TaskError as error:
         advice = "Use str, int, float, bool, list[...], dict or Literal: the model's schema comes from it."
-        raise Broken(f"{kind.__name__}: {error}", advice) from None
+        raise Broken(f"{kind.__name__}: {str(error).partition(';')[0].rstrip('.')}.", advice) from None
 
 
 def _tool(kind: type[Environment], name: str) -> str:

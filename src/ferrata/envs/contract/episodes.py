@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ferrata.envs.base import Environment
-from ferrata.envs.contract.blame import blame
 from ferrata.envs.contract.proof import event_fault, observation_fault
 from ferrata.envs.contract.report import Broken, NotChecked
 from ferrata.envs.contract.subject import Subject, play, short
@@ -24,7 +23,7 @@ def check_turn_budget(subject: Subject) -> str:
     """Idling is cut at `max_turns` and not ended by the task; nothing can be done after an end of either kind."""
     with subject.fresh() as env:
         for task in subject.one_of_each:
-            with blame(subject.kind, f"Family '{task.family}', doing nothing,"):
+            with subject.blaming(f"Family '{task.family}', doing nothing,", actions=task.max_turns + 1):
                 results = play(env, task, [IDLE] * (task.max_turns + 1))
             if len(results) != task.max_turns or not results[-1].truncated or results[-1].terminated:
                 raise Broken(
@@ -70,7 +69,7 @@ def _end(results: Sequence[StepResult]) -> str:
 
 def _refuses_after_scripts(subject: Subject, env: Environment, task: Task) -> None:
     for script in subject.scripts(task):
-        with blame(subject.kind, f"Family '{task.family}', script '{script.name}'"):
+        with subject.blaming(f"Family '{task.family}', script '{script.name}'", actions=len(script.texts) + 1):
             results = play(env, task, script.texts)
         if results and (results[-1].terminated or results[-1].truncated):
             _refuses_more(env, f"Family '{task.family}', after script '{script.name}'")
@@ -88,7 +87,7 @@ def _wild_episode(subject: Subject, env: Environment, task: Task, draws: random.
     """Go some way along a script, and then be wild until the episode ends."""
     script = draws.choice(subject.scripts(task))
     ahead = script.texts[: draws.randrange(len(script.texts) + 1)]
-    with blame(subject.kind, f"Family '{task.family}', script '{script.name}'"):
+    with subject.blaming(f"Family '{task.family}', script '{script.name}'", actions=len(ahead) + 1):
         results = play(env, task, ahead)
     if results and (results[-1].terminated or results[-1].truncated):
         env.reset(task)
@@ -102,7 +101,7 @@ def _wild_episode(subject: Subject, env: Environment, task: Task, draws: random.
 
 def _wild_step(subject: Subject, env: Environment, task: Task, text: str) -> StepResult:
     acting = subject.acting(task, text)
-    with blame(subject.kind, acting):
+    with subject.blaming(acting):
         result = env.step(text)
         env.state_hash()
     fault = _wild_fault(result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ferrata.envs.base import VERDICTS
-from ferrata.envs.contract.blame import blame
 from ferrata.envs.contract.report import Broken
 from ferrata.envs.contract.subject import Episode, Subject, play, succeeded
 from ferrata.envs.observe import MAX_CHARACTERS
@@ -54,7 +53,7 @@ def check_subgoals(subject: Subject) -> str:
     with subject.fresh() as env:
         for task in subject.one_of_each:
             for script in subject.scripts(task):
-                with blame(subject.kind, f"Family '{task.family}', each action twice,"):
+                with subject.blaming(f"Family '{task.family}', each action twice,", actions=2 * len(script.texts) + 1):
                     twice = play(env, task, [text for text in script.texts for _ in range(2)])
                 _check_paid_once(subject, task, twice)
     solved = [episode for episode in subject.episodes if episode.script.success and succeeded(episode.results)]

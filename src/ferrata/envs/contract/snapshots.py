@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ferrata.envs.base import Environment
-from ferrata.envs.contract.blame import blame
 from ferrata.envs.contract.elsewhere import SEED
 from ferrata.envs.contract.repetition import Seen, difference, trace
 from ferrata.envs.contract.report import Broken
@@ -25,7 +24,7 @@ def check_snapshots(subject: Subject) -> str:
     with subject.fresh() as env, subject.fresh() as other:
         for task, script, turn in moments:
             doing = f"Family '{task.family}', a snapshot at turn {turn} of script '{script.name}',"
-            with blame(subject.kind, doing, HOW):
+            with subject.blaming(doing, HOW, actions=6 * (len(script.texts) + len(IDLE) + 1)):
                 env.reset(task, SEED)
                 trace(env, script.texts[:turn])
                 _check_moment(env, other, [*script.texts[turn:], *IDLE], f"Family '{task.family}', turn {turn}")

@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import Any
 
 from ferrata.envs.base import Environment
-from ferrata.envs.contract.blame import blame
+from ferrata.envs.contract.blame import ADVICE, blame
 from ferrata.envs.contract.definition import refuse_unmade, shared_state
 from ferrata.envs.contract.report import Broken
+from ferrata.envs.deadlines import deadline
 from ferrata.envs.scripts import Script
 from ferrata.envs.tools import tools_of
 from ferrata.records import EventKind, StepResult, Task
@@ -26,6 +27,8 @@ _KEPT = ("tools", "tiers", "score", "faults", "audit")
 """Attributes of the base class that no episode changes."""
 Dominance = Callable[[Sequence[Task]], None]
 """Raises TaskError when the process reward of a task outweighs its outcome."""
+SECONDS_EACH = 10.0
+"""Longest time of one action, and of whatever else an author's method does, unless more is allowed (seconds)."""
 
 
 @dataclass
@@ -56,6 +59,7 @@ class Subject:
         tasks_each: int = 30,
         fuzzed: int = 2000,
         dominance: Dominance | None = None,
+        seconds_each: float = SECONDS_EACH,
     ) -> None:
         self.make = make
         self.env = make()
@@ -67,6 +71,13 @@ class Subject:
         self.tasks_each = max(tasks_each, families)
         self.fuzzed = fuzzed
         self.dominance = dominance
+        self.seconds_each = seconds_each
+
+    @contextmanager
+    def blaming(self, doing: str, advice: str = ADVICE, actions: int = 1) -> Iterator[None]:
+        """Blame the environment for what is raised inside, and for taking longer than this many actions may."""
+        with blame(self.kind, doing, advice), deadline(self.seconds_each * actions):
+            yield
 
     @contextmanager
     def fresh(self) -> Iterator[Environment]:
@@ -90,7 +101,7 @@ class Subject:
     @cached_property
     def written(self) -> list[Task]:
         """The hand-written tasks of the tiers under check."""
-        with blame(self.kind, f"written_tasks() of {self.kind.__name__}", "Mend that line."):
+        with self.blaming(f"written_tasks() of {self.kind.__name__}", "Mend that line."):
             return [task for task in self.env.written_tasks() if task.tier in self.env.tiers]
 
     @property
@@ -123,7 +134,7 @@ class Subject:
 
     def scripts(self, task: Task) -> list[Script]:
         """The scripts of a task, checked to be scripts."""
-        with blame(self.kind, f"scripts() of {self.kind.__name__} for a task of family '{task.family}'"):
+        with self.blaming(f"scripts() of {self.kind.__name__} for a task of family '{task.family}'"):
             scripts = list(self.env.scripts(task))
         if not all(isinstance(script, Script) and not isinstance(script.texts, str) for script in scripts):
             raise Broken(
@@ -142,10 +153,10 @@ class Subject:
     def _play(self, env: Environment, task: Task, script: Script, watch: _Watch) -> Episode:
         watch.family, watch.asked = task.family, []
         episode = Episode(task, script, asked=watch.asked)
-        with blame(self.kind, f"begin() of {self.kind.__name__} for a task of family '{task.family}'"):
+        with self.blaming(f"begin() of {self.kind.__name__} for a task of family '{task.family}'"):
             env.reset(task)
         for text in script.texts:
-            with blame(self.kind, self.acting(task, text)):
+            with self.blaming(self.acting(task, text)):
                 episode.hashes.append(env.state_hash())
                 episode.results.append(env.step(text))
             if episode.results[-1].terminated or episode.results[-1].truncated:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ferrata.envs.contract.blame import blame
 from ferrata.envs.contract.report import Broken, NotChecked
 from ferrata.envs.contract.subject import Subject
 from ferrata.errors import TaskError, nearest
@@ -27,7 +26,9 @@ def check_tasks(subject: Subject) -> str:
         tasks = subject.tasks
     except TaskError as error:
         _check_stream_is_used(subject)
-        raise Broken(str(error), "Let generate() draw from more content, or check fewer with --tasks.") from None
+        raise Broken(
+            f"{str(error).partition('. ')[0]}.", "Let generate() draw from more content, or check fewer with --tasks."
+        ) from None
     for task in tasks:
         _check_sound(subject, task, task.family, task.tier, task.split)
     return f"{len(tasks)} sound tasks, the same from the same stream"
@@ -75,7 +76,7 @@ def _kinds(subject: Subject) -> Iterator[tuple[int, str, str]]:
 
 def _generate(subject: Subject, family: str, tier: int, split: str, probe: int) -> Task:
     name = subject.kind.__name__
-    with blame(subject.kind, f"generate() of {name} for family '{family}'", "Mend that line."):
+    with subject.blaming(f"generate() of {name} for family '{family}'", "Mend that line."):
         task = subject.env.generate(family, tier, stream(probe, "contract", family), split)
     if not isinstance(task, Task):
         raise Broken(f"generate() of {name} returns {type(task).__name__} for family '{family}'.", "Return a Task.")
@@ -98,7 +99,8 @@ def _check_stream_is_used(subject: Subject) -> None:
             raise Broken(
                 f"generate() of {subject.kind.__name__} ignores `stream`: {PROBES} streams gave the same task of "
                 f"family '{family}'.",
-                "Draw the content of the task from `stream`.",
+                "Draw the content of the task from `stream`: of a fixed list with stream.choice(...). A list that is "
+                "for evaluation alone is handed out by written_tasks() instead.",
             )
 
 

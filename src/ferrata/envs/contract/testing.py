@@ -19,7 +19,7 @@ from unittest.case import SkipTest
 from ferrata.envs.base import Environment
 from ferrata.envs.contract.definition import check_definition
 from ferrata.envs.contract.report import Broken, NotChecked
-from ferrata.envs.contract.subject import Dominance, Subject
+from ferrata.envs.contract.subject import SECONDS_EACH, Dominance, Subject
 from ferrata.envs.contract.suite import CHECKS
 
 
@@ -34,6 +34,8 @@ class EnvironmentContract:
     """Tasks of each split; at least one of every family is drawn."""
     fuzzed: ClassVar[int] = 1000
     """How many wild texts are tried."""
+    seconds_each: ClassVar[float] = SECONDS_EACH
+    """Longest time of one action (seconds)."""
     _shared: ClassVar[tuple[Any, Subject] | None] = None
     """What `environment` was, and the subject made of it."""
 
@@ -126,7 +128,7 @@ class EnvironmentContract:
         if isinstance(make, type) and issubclass(make, Environment):
             check_definition(make)
             make = partial(make, tiers=tuple(sorted(make.families)))
-        return Subject(make, self.tasks_each, self.fuzzed, _as_written(self, "dominance"))
+        return Subject(make, self.tasks_each, self.fuzzed, _as_written(self, "dominance"), self.seconds_each)
 
 
 def _as_written(contract: EnvironmentContract, name: str) -> Any:

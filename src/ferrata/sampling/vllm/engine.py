@@ -60,6 +60,12 @@ class Engine(Protocol):
         """Call a method of every worker, or a function on it; here there is one worker."""
 
 
+def refuse_without_vllm() -> None:
+    """Raise PolicyError where vLLM is not installed."""
+    if find_spec("vllm") is None:
+        raise PolicyError("vLLM is not installed here. docs/vllm.md says how to install it in its own environment.")
+
+
 def start_engine(
     folder: Path, *, slots: int, max_length: int, dtype: torch.dtype, cache_bytes: int, eager: bool
 ) -> Engine:
@@ -76,8 +82,7 @@ def start_engine(
     Raises:
         PolicyError: vLLM is not installed, or cannot run this model here.
     """
-    if find_spec("vllm") is None:
-        raise PolicyError("vLLM is not installed here. docs/vllm.md says how to install it in its own environment.")
+    refuse_without_vllm()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     with undisturbed(), warnings.catch_warnings(), boundary(PolicyError, "starting vLLM"):

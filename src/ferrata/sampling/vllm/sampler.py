@@ -146,13 +146,9 @@ class VllmSampler:
         """
         assert self.free > 0, "no slot is free"
         assert key not in self._episodes, f"episode {key} is open already"
-        if only is not None:
-            raise UsageError("Constrained decoding works with rollout.sampler = 'local' alone, not with vLLM.")
+        refuse_episode(temperature, only)
         if not self._sound:
             raise SamplerFault("This vLLM engine does not hold the published weights: nothing may be sampled with it.")
-        lowest, highest = TEMPERATURES
-        if temperature != 0.0 and not lowest <= temperature <= highest:
-            raise UsageError(f"vLLM cannot sample at temperature {temperature}: use 0.0, or {lowest} to {highest}.")
         self._episodes[key] = _Episode(key, seed, temperature)
 
     def submit(self, key: int, ids: Sequence[int], max_new_tokens: int) -> None:
@@ -262,3 +258,12 @@ class VllmSampler:
         ]
         if late:
             raise SamplerFault(f"vLLM has not finished turn {late[0]} within {self._turn_seconds:g} seconds.")
+
+
+def refuse_episode(temperature: float, only: ActionsOnly | None) -> None:
+    """Raise UsageError for an episode that vLLM does not sample."""
+    if only is not None:
+        raise UsageError("Constrained decoding works with rollout.sampler = 'local' alone, not with vLLM.")
+    lowest, highest = TEMPERATURES
+    if temperature != 0.0 and not lowest <= temperature <= highest:
+        raise UsageError(f"vLLM cannot sample at temperature {temperature}: use 0.0, or {lowest} to {highest}.")

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ferrata.errors import SamplerFault, boundary
 from ferrata.models.adapters import plain_weights
 from ferrata.models.checksum import digest, joint
+from ferrata.models.finite import first_not_finite
 from ferrata.sampling.vllm.engine import Engine, undisturbed
 
 _ROWS = 256
@@ -39,10 +40,13 @@ def send(engine: Engine, learner: nn.Module, dtype: torch.dtype) -> str:
         Joint checksum of all weights (hexadecimal, 128 bits).
 
     Raises:
-        SamplerFault: a tensor that the engine computes with is not the learner's.
+        SamplerFault: a tensor that the engine computes with is not the learner's, or the learner's are not finite.
     """
     # A tensor with two names goes under both: vLLM packs a head again only when the head's own name comes.
     state = dict(plain_weights(learner))
+    broken = first_not_finite((name, tensor.to(dtype)) for name, tensor in state.items())
+    if broken is not None:
+        raise SamplerFault(f"The weights hold NaN or infinity, first in {broken}: nothing can be sampled with them.")
     with undisturbed(), torch.no_grad():
         with boundary(SamplerFault, "sending the weights to vLLM"):
             engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(state.items())})
