@@ -694,7 +694,9 @@ def test_an_interruption_counts_what_was_given_up_and_ends_all_processes(
 
 
 RUN = """
-import sys, time
+import signal, sys, time
+# The background of a shell ignores Ctrl-C, and so would what it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from ferrata.envs import call
 from ferrata.models.policy import load_policy
 from ferrata.recipe import RolloutSection

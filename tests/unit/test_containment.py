@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
@@ -32,6 +32,14 @@ def test_whatever_is_raised_becomes_the_fault(error: BaseException) -> None:
 def test_our_own_errors_pass() -> None:
     with pytest.raises(TaskError, match=r"^Wrong$"), contained(EnvironmentFault, "stepping"):
         raise TaskError("Wrong")
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where these tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def press() -> None:

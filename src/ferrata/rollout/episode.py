@@ -122,7 +122,7 @@ class Episode:
         if not completion.stopped and len(self._ids) >= self._limit:
             return self._cut_turn()
         # Thinking that was cut can hold braces of any kind: the action stands behind it.
-        return Step(turn.text.removeprefix(self._thought))
+        return Step(turn.text.removeprefix(self._thought), cut=not completion.stopped)
 
     def go_on(self, answer: Answer) -> list[int] | Cut | None:
         """Note what the environment answered; return the ids to append next, or the cut to ask for, or None."""

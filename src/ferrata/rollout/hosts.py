@@ -44,6 +44,8 @@ class Past(msgspec.Struct, frozen=True):
     """Of the state before the turn."""
     observation: str
     """What the environment answered."""
+    cut: bool = False
+    """As in `Step`."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
@@ -61,6 +63,8 @@ class Step(msgspec.Struct, frozen=True, tag=True):
     """Take one turn."""
 
     text: str
+    cut: bool = False
+    """A budget of tokens ended the turn."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True):
@@ -238,7 +242,7 @@ def perform(env: Environment, request: Request) -> Answer:
             if isinstance(request, Cut):
                 return CutShort(checked_step(env.cut(request.stop), cut=True), time.perf_counter() - started)
             state_hash = checked_hash(env.state_hash())
-            return Stepped(state_hash, checked_step(env.step(request.text)), time.perf_counter() - started)
+            return Stepped(state_hash, checked_step(_step(env, request)), time.perf_counter() - started)
     except (EnvironmentFault, JudgeFault) as fault:
         return failure(fault, doing, state_hash, time.perf_counter() - started)
 
@@ -255,6 +259,11 @@ def _words(env: Environment, request: Request) -> str:
     task = request.task if isinstance(request, Begin) else vars(env).get("task")
     named = f" of '{task.env}', family '{task.family}'" if isinstance(task, Task) else ""
     return f"{doing} an episode{named}"
+
+
+def _step(env: Environment, turn: Step | Past) -> StepResult:
+    """Take a turn; only one that was cut is said to be, for an environment may have a `step` of its own."""
+    return env.step(turn.text, cut=True) if turn.cut else env.step(turn.text)
 
 
 def _begin(env: Environment, request: Begin) -> str:
@@ -274,7 +283,7 @@ def _play_again(env: Environment, request: Begin) -> None:
     audit, env.audit = env.audit, None
     try:
         for turn, past in enumerate(request.past, start=1):
-            before, answer = env.state_hash(), env.step(past.text)
+            before, answer = env.state_hash(), _step(env, past)
             if (before, answer.observation.text) != (past.state_hash, past.observation):
                 raise EnvironmentFault(f"turn {turn} went another way when it was played again in another process.")
     finally:

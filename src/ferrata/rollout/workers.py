@@ -255,8 +255,8 @@ class WorkerHost:
             playing.returning = False
             return
         if isinstance(answer, Stepped) and isinstance(playing.pending, Step):
-            text, observation = playing.pending.text, answer.result.observation.text
-            playing.past.append(Past(text, answer.state_hash, observation))
+            step, observation = playing.pending, answer.result.observation.text
+            playing.past.append(Past(step.text, answer.state_hash, observation, step.cut))
         self._answer(playing, answer)
 
     def _answer(self, playing: Playing, answer: Answer) -> None:
