@@ -21,16 +21,18 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from ferrata import Task, call
 from ferrata.models.policy import load_policy
 from ferrata.recipe import RolloutSection
+from ferrata.rewards.spec import RewardSpec
 from ferrata.rollout.collection import CollectionStats
 from ferrata.rollout.collector import Collector
 from ferrata.rollout.workers import WorkerHost
-from ferrata.rollout.worlds import EnvironmentSpec
 from ferrata.sampling.protocol import Completion, SamplerClock
+from troubled_offices import ClumsyOffice
 
 BATCH = 500
 """Episodes of one collection."""
@@ -158,7 +160,7 @@ def main() -> None:
 
 def measure(episodes: int, workers: int, kill_every: int, scratch: Path) -> None:
     """Play and report."""
-    chat, spec = load_policy("base").chat, EnvironmentSpec("troubled_offices:ClumsyOffice")
+    chat, spec = load_policy("base").chat, partial(ClumsyOffice, tiers=(1,), score=RewardSpec())
     with closing(spec()) as env:
         tasks = env.tasks("train", 200)
     budgets = RolloutSection(

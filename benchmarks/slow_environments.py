@@ -21,18 +21,22 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from ferrata import Task, call
 from ferrata.models.chat import Chat
 from ferrata.models.policy import load_policy
 from ferrata.recipe import RolloutSection
+from ferrata.rewards.spec import RewardSpec
 from ferrata.rollout.collection import CollectionStats
 from ferrata.rollout.collector import Collector
+from ferrata.rollout.hosts import MakeEnvironment
 from ferrata.rollout.worlds import EnvironmentSpec
 from ferrata.sampling.local import LocalSampler
 from ferrata.sampling.protocol import Completion, Sampler, SamplerClock
+from troubled_offices import SlowOffice
 
-FAST, SLOW = EnvironmentSpec("office"), EnvironmentSpec("troubled_offices:SlowOffice")
+FAST, SLOW = EnvironmentSpec("office"), partial(SlowOffice, tiers=(1,), score=RewardSpec())
 TOKEN_SECONDS = 0.15
 TURN_TOKENS = 24
 TURNS = 4
@@ -86,7 +90,7 @@ class Timed:
 
 
 def collect(
-    make: Callable[[], Sampler], chat: Chat, tasks: Sequence[Task], spec: EnvironmentSpec, **budgets: int
+    make: Callable[[], Sampler], chat: Chat, tasks: Sequence[Task], spec: MakeEnvironment, **budgets: int
 ) -> CollectionStats:
     """One collection, after a short one that starts the workers."""
     section = RolloutSection(max_turns=TURNS, max_tokens=1000, **budgets)

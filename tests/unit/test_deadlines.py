@@ -104,6 +104,6 @@ def test_another_thread_is_left_alone() -> None:
 
 def test_our_own_lines_are_no_place() -> None:
     with pytest.raises(TypeError) as caught:
-        short_path(7)  # type: ignore[arg-type]
+        short_path(7)
     assert " in test_our_own_lines_are_no_place" in place(caught.value)
     assert place(ValueError("raised nowhere")) == ""

@@ -69,4 +69,4 @@ def test_finite_weights_that_compute_no_finite_number_are_refused(policy: Policy
 def test_vllm_is_not_sent_them(policy: Policy) -> None:
     spoil(policy, float("nan"))
     with pytest.raises(SamplerFault, match=BAD):
-        send(object(), policy.model, torch.float32)  # type: ignore[arg-type]
+        send(object(), policy.model, torch.float32)

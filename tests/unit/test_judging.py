@@ -56,15 +56,15 @@ def breaks(task: Task, transcript: Sequence[Line]) -> Verdict:
 
 
 def answers_nothing(task: Task, transcript: Sequence[Line]) -> Verdict:
-    return None  # type: ignore[return-value]
+    return None
 
 
 def answers_text(task: Task, transcript: Sequence[Line]) -> Verdict:
-    return Verdict("yes", 1.0, "done")  # type: ignore[arg-type]
+    return Verdict("yes", 1.0, "done")
 
 
 def gives_no_reason(task: Task, transcript: Sequence[Line]) -> Verdict:
-    return Verdict(True, 1.0, None)  # type: ignore[arg-type]
+    return Verdict(True, 1.0, None)
 
 
 def is_cancelled(task: Task, transcript: Sequence[Line]) -> Verdict:

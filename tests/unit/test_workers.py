@@ -224,7 +224,7 @@ def test_a_world_without_a_task_fails_as_any_other(errand: type[Environment]) ->
         raise OSError("gone")
 
     env = errand()
-    env.state_hash = gone  # type: ignore[method-assign]
+    env.state_hash = gone
     answer = perform(env, Step(call("say", word="ka")))
     assert isinstance(answer, Failed)
     assert answer.fault.startswith("While stepping an episode: OSError: gone")

@@ -119,12 +119,9 @@ def parse(
         return Malformed(Fault.TOO_LONG, f"the text has {len(text)} characters, at most {MAX_CHARACTERS} are read")
     found = _find(text)
     if isinstance(found, Malformed):
-        unfinished = cut and found.fault in _UNFINISHED
-        return (
-            Malformed(Fault.CUT, "your turn was cut at its limit before its action was complete")
-            if unfinished
-            else found
-        )
+        if cut and found.fault in _UNFINISHED:
+            return Malformed(Fault.CUT, "your turn was cut at its limit before its action was complete")
+        return found
     if not _plain(text) and not _encodable(found):
         return Malformed(Fault.BAD_ARGUMENTS, "the action holds characters that are not valid Unicode")
     return _check(found, tools, tools if offered is None else offered)
