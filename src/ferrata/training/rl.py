@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from transformers import PreTrainedModel
 
+from ferrata.diagnostics import find_collapse
 from ferrata.learning.learner import Learner
 from ferrata.models.adapters import has_adapters, load_adapters, save_adapters, twin
 from ferrata.models.policy import load_policy, save_policy
@@ -25,6 +26,9 @@ from ferrata.training.material import Material
 from ferrata.training.rounds import Round, Rounds
 from ferrata.training.saving import ADAPTERS, Position, progress_of, restore, save
 from ferrata.training.session import Session
+
+REMINDER = 10
+"""Updates until the same alarm is told again."""
 
 
 def run(session: Session, position: Position | None) -> None:
@@ -94,12 +98,23 @@ def start_of_rl(session: Session, is_now: bool) -> PreTrainedModel:
 
 def record(session: Session, update: int, played: Round, learned: dict[str, float]) -> None:
     """Store and show the numbers of one update, and keep a few groups to read."""
-    metrics = {**played.metrics, **learned}
-    store = session.folder.store
+    store, collapse = session.folder.store, find_collapse(played.played)
+    metrics = {**played.metrics, **collapse.metrics, **learned}
+    for metric, alarm in collapse.alarms.items():
+        warn(session, update, metric, alarm)
     store.add_metrics("rl", update, metrics)
     kept = played.groups[: session.recipe.run.store_groups]
     store.add_trajectories("rl", update, "train", [episode for group in kept for episode in group.trajectories])
     session.view.progress(update, metrics)
+
+
+def warn(session: Session, update: int, metric: str, alarm: str) -> None:
+    """Tell a person, and note in the store, that something goes wrong; while it goes on, every `REMINDER` updates."""
+    store = session.folder.store
+    if any(note.step > update - REMINDER for note in store.notes(metric)):
+        return
+    store.add_note("rl", update, metric, alarm)
+    session.view.message(f"Alarm, update {update}: {alarm}")
 
 
 class _Progress(msgspec.Struct):
