@@ -293,7 +293,7 @@ class SftSection(Section):
 
 
 class ChannelSection(Section):
-    """Two channels of reward: each gets its own advantage, standardised over the batch, and they are added by weight.
+    """Two channels of reward: each gets its own advantage, scaled to size 1 over the batch, and they add up by weight.
 
     Outcome is the verdict and the penalty for an episode that a budget cut; process is everything else.
     """
@@ -403,7 +403,7 @@ class RlSection(Section):
 
 
 class PoolSection(Section):
-    """Older trajectories that are trained again for some rounds (SPEC POOL-1 to POOL-4)."""
+    """Older trajectories that are trained again for some rounds."""
 
     enabled: bool = False
     """Without it, every round is trained once and forgotten."""
@@ -421,7 +421,7 @@ class PoolSection(Section):
 
 
 class LadderSection(Section):
-    """From easy tasks to hard ones while RL goes on (SPEC CUR-1 to CUR-3). Judged after every small evaluation."""
+    """From easy tasks to hard ones while RL goes on. Judged after every small evaluation."""
 
     enabled: bool = False
     """Without it, tasks are drawn from all tiers from the start."""

@@ -97,7 +97,11 @@ def test_a_page_without_the_block_is_refused(generate: ModuleType) -> None:
 
 # Metrics --------------------------------------------------------------------------------------------------------
 
-NAME = re.compile(r"(rollout|reward|stop|time|rl|sft|groups|dropped|pool|ladder)/(refused/|removed/)?([a-z_]*[a-z])?")
+NAME = re.compile(
+    r"(rollout|reward|stop|time|rl|sft|groups|dropped|pool|ladder|collapse)/(refused/|removed/)?([a-z_]*[a-z])?"
+)
+FOLDERS = ("training", "learning", "replay", "diagnostics")
+"""Where metrics are made."""
 PATTERNS = {
     "rollout/success_tier_": ["<tier>"],
     "reward/": COMPONENTS,
@@ -113,7 +117,7 @@ PATTERNS = {
 def logged() -> set[tuple[str, str]]:
     """(name, file) of every metric in the sources."""
     found = set()
-    for path in [path for folder in ("training", "learning", "replay") for path in (SOURCE / folder).glob("*.py")]:
+    for path in [path for folder in FOLDERS for path in (SOURCE / folder).glob("*.py")]:
         where = path.relative_to(SOURCE).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
@@ -325,7 +329,9 @@ def test_named_files_exist(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for name in re.findall(r"`((?:src|tests|examples|docs|benchmarks)/[\w./-]+)", text):
         assert (ROOT / name).exists() or name in FILES, name
-    for name in re.findall(r"`((?:algorithms|envs|learning|rewards|runs|tasks|training)/\w+\.py)", text):
+    for name in re.findall(
+        r"`((?:algorithms|diagnostics|envs|learning|replay|rewards|runs|tasks|training)/\w+\.py)", text
+    ):
         assert (SOURCE / name).exists(), name
 
 

@@ -457,8 +457,10 @@ def test_two_channels_of_ppo_each_with_its_own_trace() -> None:
     episode = _two_channels((1.0, 0.0), (2.0, 4.0))
     known = Scored(values_CT=torch.tensor([[0.0, 1.0], [1.0, 3.0]]), last_values_C=torch.tensor([7.0, 7.0]))
     ((credit,),) = turn_estimates([[episode]], [[known]], chosen)
-    # process: returns 2, 2, less values: 2, 1 -> standardised 1, -1. outcome: 0 + 3/2 - 1 = 1/2, 4 - 3 = 1 -> -1, 1
-    assert credit.advantages_T.tolist() == pytest.approx([0.5 - 2.0, -0.5 + 2.0])
+    # process: returns 2, 2, less values: 2, 1, over their size sqrt(5/2).
+    # outcome: 0 + 3/2 - 1 = 1/2, 4 - 3 = 1, over their size sqrt(5/8).
+    process, outcome = torch.tensor([2.0, 1.0]) / 2.5**0.5, torch.tensor([0.5, 1.0]) / 0.625**0.5
+    assert credit.advantages_T.tolist() == pytest.approx((0.5 * process + 2.0 * outcome).tolist())
     assert credit.targets_CT is not None
     assert credit.targets_CT.tolist() == [[2.0, 2.0], [1.5, 4.0]]
 

@@ -2,7 +2,7 @@
 
     discounted_returns   G_t = r_t + gamma G_{t+1}
     gae                  generalised advantage estimation, with the value of the state after a cut
-    combine_channels     process and outcome, each standardised over the batch, added by weight
+    combine_channels     process and outcome, each scaled to size 1 over the batch, added by weight
 
 Shape legend: T = steps of one episode (turns, or tokens). Time index t counts from 0; `rewards_T[t]` is what the action
 at t brought. An episode *terminates* when the task ends it: nothing follows. It is *truncated* when a budget cuts it:
