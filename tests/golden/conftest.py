@@ -93,6 +93,12 @@ class Runs:
         with RunFolder.create(recipe, path) as folder, pytest.raises(Interrupted, match="--resume"):
             pipeline.run(recipe, folder, StopAt(interrupts, stage, step), interrupts)
 
+    def stopped_again(self, path: Path, stage: str, step: int) -> None:
+        """From where a run stands until somebody asks to stop after a later step."""
+        interrupts = Interrupts(lambda text: None)
+        with RunFolder.open(path, writing=True) as folder, pytest.raises(Interrupted, match="--resume"):
+            pipeline.run(folder.recipe, folder, StopAt(interrupts, stage, step), interrupts, resume=True)
+
     def resumed(self, path: Path, recipe: Recipe | None = None) -> Outcome:
         """From where a run stands to its end."""
         with RunFolder.open(path, writing=True) as folder:

@@ -11,10 +11,12 @@ import pytest
 from ferrata import load_recipe
 from ferrata.errors import FerrataError
 from ferrata.recipe import Recipe
+from ferrata.records import Task
 from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import SilentView
 from ferrata.training import pipeline
+from ferrata.training.session import Session
 
 SHAPE = [
     'stages=["rl"]',
@@ -106,3 +108,33 @@ def test_killed_at_thirty_random_moments(runs, recipe: Recipe, whole, tmp_path: 
         else:
             break
     assert runs.resumed(tmp_path / "run") == whole
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Every draw of training tasks for RL from here on: the stream's path, then which tasks."""
+    found: list[tuple[object, ...]] = []
+    draw = Session.draw_tasks
+
+    def noted(session: Session, count: int, *path: str | int, **more: object) -> list[Task]:
+        tasks = draw(session, count, *path, **more)
+        if path[:2] == ("rl", "tasks"):
+            found.append((path, [task.fingerprint for task in tasks]))
+        return tasks
+
+    monkeypatch.setattr(Session, "draw_tasks", noted)
+    return found
+
+
+def test_fault_7_a_run_that_is_resumed_again_and_again_draws_every_task_once_and_in_order(
+    runs, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped at every update, it neither begins its tasks again nor leaves any out."""
+    found = drawn(monkeypatch)
+    runs.whole(recipe, tmp_path / "whole")
+    expected, found[:] = list(found), []
+    assert len({path for path, _ in expected}) == len(expected) > 6
+    runs.stopped(recipe, tmp_path / "run", "rl", 1)
+    for step in range(2, 6):
+        runs.stopped_again(tmp_path / "run", "rl", step)
+    runs.resumed(tmp_path / "run")
+    assert found == expected
