@@ -33,8 +33,8 @@ MOSTLY_WRONG = 0.5
 _SHOWN = 40
 """Characters of a text that are quoted."""
 _ADVICE = (
-    "What is practised from here on makes it worse. Stop, and begin again from the policy before this update with a "
-    "lower rl.learning_rate, or a higher rl.kl or rl.entropy."
+    "A policy that began like this needs more SFT. One that was well before is being ruined: stop, and begin again "
+    "with a lower rl.learning_rate, or a higher rl.kl or rl.entropy."
 )
 
 
@@ -111,6 +111,5 @@ def _success(episodes: Sequence[Trajectory]) -> float:
 
 
 def _quoted(turn: Turn) -> str:
-    """The beginning of what a turn says, as one line."""
-    text = turn.text[:_SHOWN]
-    return repr(text + "..." if len(turn.text) > _SHOWN else text)
+    """The end of what a turn says, as one line."""
+    return repr("..." + turn.text[-_SHOWN:] if len(turn.text) > _SHOWN else turn.text)
