@@ -274,6 +274,8 @@ class SftSection(Section):
     """Scripted episodes to draw from."""
     tiers: tuple[Annotated[int, Field(ge=1, le=3)], ...] = ()
     """Tiers that are demonstrated; empty means all of `env.tiers`."""
+    families: tuple[str, ...] = ()
+    """Families that are demonstrated; empty means all of these tiers."""
     batch_size: Positive = 32
     """Demonstrations per step."""
     optimizer: Literal["adamw", "muon"] = "adamw"

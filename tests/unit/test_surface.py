@@ -42,7 +42,7 @@ KEYS = {
     "judge": "kind endpoint model rubric api_key_env timeout retries at_once",
     "rollout": "sampler episodes_at_once max_turns max_tokens_per_turn max_thinking_tokens max_tokens "
     "max_observation_tokens stop temperature max_fault_share max_misfit_share workers step_seconds",
-    "sft": "updates demonstrations tiers batch_size optimizer learning_rate dtype "
+    "sft": "updates demonstrations tiers families batch_size optimizer learning_rate dtype "
     "weight_decay warmup imperfection max_grad_norm",
     "rl": "algorithm view gamma lam step_weight",
     "rl.channels": "apart process outcome process_lam outcome_lam",

@@ -71,7 +71,7 @@ class Material:
     def _demonstrations(self, update: int, others: int) -> list[Example]:
         """Fresh demonstrations on training tasks."""
         session, recipe = self._session, self._session.recipe
-        env = session.pattern(recipe.sft.tiers or recipe.env.tiers)
+        env = session.demonstrated()
         count = _beside(others, recipe.rl.instructions)
         tasks = session.draw_tasks(count, "rl", "instructions", update, env=env) if count else []
         errors: Random = stream(recipe.seed, "rl", "errors", update)

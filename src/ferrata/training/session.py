@@ -61,10 +61,12 @@ class Session:
     def _open(self) -> None:
         """Make the environment, the policy, and what plays them. Whatever fails, what was opened is closed again."""
         recipe = self.recipe
-        self._patterns: dict[tuple[tuple[int, ...], str], Environment] = {}
+        self._patterns: dict[tuple[tuple[int, ...], str, tuple[str, ...]], Environment] = {}
         self.env = self.pattern(recipe.env.tiers)
         if self.faults:
             self.faults.refuse_unknown(tool.name for tool in self.env.tools)
+        if "sft" in recipe.stages or recipe.rl.instructions:
+            self.demonstrated()  # what it lacks is told before anything is trained
         self.unseen = self._draw(self.env, "eval", recipe.evaluation.tasks, recipe.evaluation.seed)
         """The tasks of the full evaluation; training tasks are checked against them."""
         self.policy = load_policy(recipe.policy.model)
@@ -82,14 +84,19 @@ class Session:
         )
         self._opened.callback(self.collector.close)
 
-    def pattern(self, tiers: Sequence[int], tools: str = "") -> Environment:
-        """An environment that draws tasks of these tiers alone, with this tool set; nobody plays in it."""
-        key = (tuple(tiers), tools)
+    def pattern(self, tiers: Sequence[int], tools: str = "", families: Sequence[str] = ()) -> Environment:
+        """An environment that draws tasks of these tiers and families alone, with this tool set; nobody plays in it."""
+        section = self.recipe.env
+        key = (tuple(tiers), tools or section.tools, tuple(families) or section.families)
         if key not in self._patterns:
-            section = self.recipe.env
-            spec = replace(self._env_spec(None), tiers=key[0], tools=tools or section.tools)
+            spec = replace(self._env_spec(None), tiers=key[0], tools=key[1], families=key[2])
             self._patterns[key] = self._opened.enter_context(closing(spec()))
         return self._patterns[key]
+
+    def demonstrated(self) -> Environment:
+        """An environment that draws the tasks that are demonstrated."""
+        section = self.recipe.sft
+        return self.pattern(section.tiers or self.recipe.env.tiers, families=section.families)
 
     def draw_tasks(self, n: int, *path: str | int, env: Environment | None = None) -> list[Task]:
         """`n` training tasks of the stream named by `path`; TaskError if one stands in the evaluation set.

@@ -43,10 +43,8 @@ def run(session: Session, position: Position | None) -> None:
 
 def draw_demonstrations(session: Session) -> Measured:
     """Scripted episodes on training tasks; it is said once how many of them no episode of this recipe could hold."""
-    recipe, env, policy = session.recipe, session.env, session.policy
+    recipe, env, policy = session.recipe, session.demonstrated(), session.policy
     errors = stream(recipe.seed, "sft", "errors")
-    if recipe.sft.tiers:
-        env = session.pattern(recipe.sft.tiers)
     tasks = session.draw_tasks(recipe.sft.demonstrations, "sft", "tasks", env=env)
     played: list[Demonstration] = []
     began, told = time.monotonic(), False
