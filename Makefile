@@ -57,7 +57,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-logo
 
 tests: $(VENV)/.installed-dev
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4
 
 quick: $(VENV)/.installed-dev
 	$(BIN)/pytest -m "not slow" tests/unit tests/property tests/golden tests/faults
