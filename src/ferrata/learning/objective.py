@@ -100,21 +100,18 @@ class Objective:
                 weight_N = torch.where(batch.sampled_N, weight_N, torch.ones_like(weight_N))
             loss_N = loss_N * weight_N
             meters.add("rl/importance_weight", weight_N)
-        self._measure(batch, logprobs_N, log_ratio_N, meters, first and known.start_N is None)
+        self._measure(batch, logprobs_N, log_ratio_N, meters)
+        if first:
+            _measure_gap(batch, logprobs_N, known, meters)
         return loss_N
 
     @torch.no_grad()
-    def _measure(self, batch: MicroBatch, logprobs_N: Tensor, log_ratio_N: Tensor, meters: Meters, first: bool) -> None:
-        """What the importance ratios say; before any step, how far sampler and learner are apart."""
+    def _measure(self, batch: MicroBatch, logprobs_N: Tensor, log_ratio_N: Tensor, meters: Meters) -> None:
+        """What the importance ratios say."""
         clipped_N = clip_fraction(log_ratio_N, batch.advantages_N, self.section.clip_low, self.section.clip_high)
         meters.add("rl/clip_fraction", clipped_N)
         meters.add("rl/ratio_mean", log_ratio_N.exp())
         meters.largest("rl/ratio_max", float(log_ratio_N.max().exp()))
-        if first:
-            gap_N = (logprobs_N - batch.sampled_logprobs_N).abs()
-            gap_N = gap_N if batch.sampled_N is None else gap_N[batch.sampled_N]
-            meters.add("rl/logprob_gap", gap_N)
-            meters.largest("rl/logprob_gap_max", float(gap_N.max()) if len(gap_N) else 0.0)
 
     def value(self, values_SC: Tensor, old_SC: Tensor, targets_SC: Tensor, turns: int, meters: Meters) -> Tensor:
         """The value head's part in the loss of a minibatch of `turns` turns."""
@@ -123,3 +120,17 @@ class Objective:
         meters.add("rl/value_loss", loss_SC)
         meters.add("rl/value_error", (values_SC - targets_SC).abs())
         return self.section.value.weight * loss_SC.sum() / turns
+
+
+@torch.no_grad()
+def _measure_gap(batch: MicroBatch, logprobs_N: Tensor, known: Known, meters: Meters) -> None:
+    """Before any step: how far sampler and learner are apart on what the policy as it is now sampled."""
+    gap_N = (logprobs_N - batch.sampled_logprobs_N).abs()
+    if batch.sampled_N is not None:
+        gap_N = gap_N[batch.sampled_N]
+    if known.start_N is not None:
+        fresh_N = known.start_N == batch.sampled_logprobs_N
+        gap_N = gap_N[fresh_N if batch.sampled_N is None else fresh_N[batch.sampled_N]]
+    if len(gap_N):
+        meters.add("rl/logprob_gap", gap_N)
+        meters.largest("rl/logprob_gap_max", float(gap_N.max()))
