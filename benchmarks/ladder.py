@@ -1,0 +1,73 @@
+"""Does the ladder pay? Success on unseen tier-3 tasks of the office, three ways of spending the same updates.
+
+    python benchmarks/ladder.py [--out runs/ladder] [--seeds 0 1 2] [--tasks 200] [--beside 2] [--threads 1]
+                                [SETTING ...]
+
+For each seed the SFT stage of `office-ladder` is run once, and its policy goes on with RL three times:
+
+    ladder          as the recipe says: tiers 1, 2 and 3, each when the one before is learnt
+    tier 3          tier 3 from the start
+    outcome only    the ladder, but paid for nothing except the outcome
+
+Every way takes the same number of updates of the same number of episodes; episodes of tier 3 are longer, so `tier 3` is
+given more tokens and more time. All are evaluated on the same tasks. A run takes between one and two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from arms import beside, percent, seconds, success, train
+
+RECIPE = "office-ladder"
+UNPAID = ("process", "efficiency", "near_repeat", "repeat", "format", "invalid")
+WAYS = {
+    "ladder": [],
+    "tier 3": ["env.tiers=[3]", "ladder.enabled=false"],
+    "outcome only": [f"rewards.{name}=0" for name in UNPAID],
+}
+
+
+def begin(out: Path, common: list[str], seed: int) -> None:
+    """What all ways share."""
+    train(out / f"sft-{seed}", RECIPE, 'stages=["sft"]', f"seed={seed}", *common)
+
+
+def go_on(out: Path, common: list[str], seed: int, way: str) -> None:
+    """RL in one way."""
+    start = [f"policy.model={out / f'sft-{seed}'}", "rl.min_success=0", "rl.min_valid=0"]
+    train(_folder(out, way, seed), RECIPE, 'stages=["rl"]', f"seed={seed}", *start, *common, *WAYS[way])
+
+
+def _folder(out: Path, way: str, seed: int) -> Path:
+    return out / f"{way.replace(' ', '-')}-{seed}"
+
+
+def main() -> None:
+    """Run what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/ladder"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--beside", type=int, default=2, help="runs at a time")
+    parser.add_argument("--threads", type=int, default=1, help="of each run")
+    parser.add_argument("settings", nargs="*", help="of all runs, as in `ferrata train`")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    common = [f"policy.threads={options.threads}", *options.settings]
+    beside([partial(begin, options.out, common, seed) for seed in options.seeds], options.beside)
+    jobs = [partial(go_on, options.out, common, seed, way) for seed in options.seeds for way in WAYS]
+    beside(jobs, options.beside)
+    print("| seed | after SFT | " + " | ".join(WAYS) + " | minutes: SFT, " + ", ".join(WAYS) + " |")
+    print("|---" * (len(WAYS) + 3) + "|")
+    for seed in options.seeds:
+        folders = [options.out / f"sft-{seed}", *(_folder(options.out, way, seed) for way in WAYS)]
+        rates = [percent(success(folder, [3], options.tasks)) for folder in folders]
+        minutes = ", ".join(f"{seconds(folder) / 60:.0f}" for folder in folders)
+        print(f"| {seed} | {' | '.join(rates)} | {minutes} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
