@@ -73,4 +73,4 @@ def test_recipe_keys_are_these() -> None:
 
 
 def test_shipped_recipes_are_these() -> None:
-    assert sorted(shipped_recipes()) == ["office-quickstart", "office-smoke"]
+    assert sorted(shipped_recipes()) == ["office-ladder", "office-quickstart", "office-smoke"]
