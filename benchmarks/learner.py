@@ -17,13 +17,16 @@ in a process for each: `naive` computes logits of all tokens, padded, as a plain
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import platform
 import random
 import resource
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch.nn import functional
@@ -113,10 +116,24 @@ def peak(policy: str, dtype: str, threads: int, tasks: int, way: str) -> None:
     examples = office_groups(loaded, tasks)
     for parameter in loaded.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gc.collect()
+    before, highest, over = resident(), [0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.005):
+            highest[0] = max(highest[0], resident())
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
     WAYS[way](loaded.model, examples, dtype)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(f"  {way:8} {grown / 2**20:6.2f} GiB above weights and gradients")
+    over.set()
+    watcher.join()
+    print(f"  {way:8} {(highest[0] - before) / 2**30:6.2f} GiB above weights and gradients")
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def seconds(run: Callable[[], None], model: PreTrainedModel) -> float:

@@ -369,16 +369,17 @@ class RlSection(Section):
     kl: Annotated[float, Field(ge=0.0)] = 0.01
     """Weight of the KL divergence to the frozen reference, in the loss."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where the divergence counts: as a term of the loss, or taken off the reward of each turn (estimator k1)."""
-    kl_estimator: Literal["k2", "k3"] = "k3"
-    """How the divergence is estimated from sampled tokens in the loss; see `algorithms/divergence.py`."""
+    """Where the divergence counts: as a term of the loss, or taken off the reward of each turn."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """How the divergence is estimated from sampled tokens, see `algorithms/divergence.py`. 'k1' is the usual one in the
+    reward, and refused in the loss, where its expected gradient is zero."""
     entropy: Annotated[float, Field(ge=0.0)] = 0.003
     """Weight of the entropy bonus; with `entropy_target`, at the first update."""
     entropy_target: Annotated[float, Field(ge=0.0)] = 0.0
     """Entropy to hold (nats per token), by changing the weight of the bonus from update to update; 0 leaves it."""
     aggregation: Literal["token", "sequence", "constant"] = "token"
-    """Which tokens weigh how much: all the same (DAPO); every episode the same (GRPO as published); all the same, with
-    a divisor that does not depend on what was sampled (Dr. GRPO)."""
+    """Which tokens weigh how much: all the same (DAPO); every episode the same (GRPO as published); all the same, over
+    the length that the trained episodes could have had (Dr. GRPO)."""
     ratio: Literal["token", "sequence"] = "token"
     """Whose probability ratio is clipped: each token's, or the whole episode's (GSPO)."""
     importance_limit: Annotated[float, Field(ge=1.0)] = 2.0
@@ -403,6 +404,16 @@ class RlSection(Section):
     min_valid: Share = 0.5
     """Entry gate: smallest share of valid actions."""
 
+    @model_validator(mode="after")
+    def _divergence_acts(self) -> Self:
+        """A term of the loss needs a gradient."""
+        if self.kl > 0.0 and self.kl_in == "loss" and self.kl_estimator == "k1":
+            raise ValueError(
+                "rl.kl_estimator = 'k1' in the loss has an expected gradient of zero: it would hold nothing. Use k2 or "
+                "k3, or rl.kl_in=reward."
+            )
+        return self
+
 
 class PoolSection(Section):
     """Older trajectories that are trained again for some rounds."""
@@ -415,7 +426,7 @@ class PoolSection(Section):
     """Rounds in which a trajectory may be trained, its own included."""
     per_hash: Positive = 3
     """Most trajectories that did the same thing on the same task."""
-    sensible_turns: Share = 1.0
+    sensible_turns: Share = 0.75
     """A trajectory that was cut after its key subgoals stays a round longer if it took at most this share of its task's
     turn cap."""
     share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
@@ -436,13 +447,13 @@ class LadderSection(Section):
     collapse: Share = 0.5
     """The newest tier is taken back when success on a tier below falls under this share of what it was."""
     turn_caps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (30, 60, 100)
-    """Turns per episode, one after the other; each task's own cap applies as well."""
+    """Turns per episode, one after the other, none over `rollout.max_turns`; each task's own cap applies as well."""
     cut_share: Share = 0.15
     """The next turn cap holds when a larger share of episodes is cut by this one."""
     tools: tuple[str, ...] = ()
     """Tool set of each rung, as `env.tools`; the last holds for all further ones. Empty gives each task its own."""
     schedule: tuple[Positive, ...] = ()
-    """RL updates at which tiers are added, instead of the gate."""
+    """RL updates from which on one more tier is drawn, instead of the gate."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -512,6 +523,17 @@ class Recipe(Section):
     ladder: LadderSection = LadderSection()
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
+
+    @model_validator(mode="after")
+    def _caps_can_hold(self) -> Self:
+        """A turn cap that `rollout.max_turns` comes before would never be met."""
+        highest, most = self.ladder.turn_caps[-1], self.rollout.max_turns
+        if self.ladder.enabled and highest > most:
+            raise ValueError(
+                f"ladder.turn_caps goes up to {highest}, but rollout.max_turns = {most} ends every episode before: set "
+                f"rollout.max_turns={highest}, or lower the caps."
+            )
+        return self
 
     @field_validator("stages")
     @classmethod

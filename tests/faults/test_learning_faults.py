@@ -11,8 +11,10 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ferrata.learning.batch import Example
+from ferrata.learning.courses import next_read
 from ferrata.learning.learner import Learner
 from ferrata.learning.preparation import prepare
 from ferrata.recipe import RewardSection, RlSection
@@ -188,6 +191,103 @@ def test_fault_5_an_episode_that_a_budget_cut_does_not_look_finished() -> None:
     examples, _ = prepare(groups, chosen, learner.score)
     targets = [example.value_targets for example in examples]
     assert targets == [[[0.5, 1.0]]] * 3 + [[[2.5, 5.0]]] * 3
+
+
+def test_fault_5_the_value_of_a_cut_is_that_of_the_state_in_which_the_next_turn_would_begin() -> None:
+    """As if the episode had gone on there: the head knows the states before turns, and no others."""
+    chosen = section("ppo")
+    whole = episode(0.0, 0.0, 1.0)
+    cut = replace_trajectory(whole, turns=2)
+    following = whole.token_ids[len(cut.token_ids) : len(cut.token_ids) + 2]
+    learner = Learner(POLICY, chosen, next_read=lambda trajectory: following)
+    [gone_on], [stopped] = learner.score([whole]), learner.score([cut])
+    assert gone_on.values_CT is not None
+    assert stopped.last_values_C is not None
+    torch.testing.assert_close(stopped.last_values_C, gone_on.values_CT[:, 2])
+    [unknown] = learner_with_head_of(learner).score([cut])
+    assert unknown.values_CT is not None
+    assert unknown.last_values_C is not None
+    assert unknown.last_values_C.equal(unknown.values_CT[:, -1]), "where nobody knows what would be read"
+
+
+def replace_trajectory(whole: Trajectory, turns: int) -> Trajectory:
+    """The first turns of it, as a turn cap would have left it: nothing read after the last of them."""
+    last = 0
+    for _ in range(turns):
+        first = whole.loss_mask.index(True, last)
+        last = first + 2
+    return msgspec.structs.replace(
+        whole, turns=whole.turns[:turns], token_ids=whole.token_ids[:last], loss_mask=whole.loss_mask[:last],
+        logprobs=whole.logprobs[:last], stop=StopReason.MAX_TURNS,
+    )  # fmt: skip
+
+
+def learner_with_head_of(other: Learner) -> Learner:
+    learner = Learner(other.model, other.section)
+    assert learner.critic is not None
+    assert other.critic is not None
+    learner.critic.load_state_dict(other.critic.state_dict())
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("stop", "closed", "room", "reads"),
+    [
+        (StopReason.MAX_TURNS, True, 99, True),
+        (StopReason.MAX_TURNS, False, 99, True),
+        (StopReason.MAX_TURNS, True, 14, False),
+        (StopReason.MAX_TOKENS, True, 99, False),
+        (StopReason.CONTEXT_OVERFLOW, True, 99, False),
+        (StopReason.COMPLETED, True, 99, False),
+    ],
+)
+def test_what_a_cut_episode_would_have_read(stop: StopReason, closed: bool, room: int, reads: bool) -> None:
+    cut = episode(0.0, 1.0, stop=stop, observed=2)
+    chat = SimpleNamespace(
+        end_id=cut.turns[-1].token_ids[-1] if closed else -1,
+        following=lambda observation, closed, most: [50, 51, 52] if closed else [49, 50, 51, 52],
+    )
+    expected = ([50, 51, 52] if closed else [49, 50, 51, 52]) if reads else []
+    assert next_read(cut, chat, 0, room) == expected
+
+
+# While the head warms up ---------------------------------------------------------------------------------------------
+
+
+def test_while_the_value_head_warms_up_nothing_moves_the_policy() -> None:
+    """Not even demonstrations, episodes of the pool, weight decay or the optimizer's count of steps."""
+    chosen = section("ppo", value={"warmup": 1}, weight_decay=0.5, learning_rate=0.1)
+    model = copy.deepcopy(POLICY)
+    learner = learner_of(chosen, model)
+    examples = prepared([group(episode(1.0), episode(0.0, seed=1))], chosen)
+    others = [
+        Example.demonstration([1, 2, 9, 8, 7], [False, False, True, False, True]),
+        Example.of(episode(1.0, seed=7), [0.7], stale=True, for_values=False),
+    ]
+    before = copy.deepcopy(list(model.parameters()))
+    learner.update([*examples, *others], random.Random(0))
+    assert all(now.equal(then) for now, then in zip(model.parameters(), before, strict=True))
+    assert not any(member.state for member in learner._optimizer._members)
+    learner.update([*examples, *others], random.Random(0))
+    assert not all(now.equal(then) for now, then in zip(model.parameters(), before, strict=True))
+
+
+# Demonstrations ------------------------------------------------------------------------------------------------------
+
+
+def test_a_demonstration_is_learnt_by_its_likelihood_alone_and_measured_nowhere() -> None:
+    """Neither bonus nor divergence: they are estimated from what the policy samples, and nobody sampled this."""
+    shown = Example.demonstration([1, 2, 9, 8, 7], [False, False, True, False, True])
+    plain, _ = gradient([shown], section())
+    with_terms, metrics = gradient([shown], section(kl=0.5, entropy=0.5))
+    torch.testing.assert_close(with_terms, plain)
+    assert "rl/kl" not in metrics
+    assert "rl/entropy" not in metrics
+    beside = prepared([group(episode(1.0), episode(0.0, seed=1))], section())
+    _, alone = gradient(beside, section(kl=0.5))
+    _, mixed = gradient([*beside, shown], section(kl=0.5))
+    assert mixed["rl/entropy"] == pytest.approx(alone["rl/entropy"], rel=1e-5)
+    assert mixed["rl/kl"] == pytest.approx(alone["rl/kl"], rel=1e-5)
 
 
 # What counts as success ----------------------------------------------------------------------------------------------
@@ -458,6 +558,7 @@ SETTINGS = some.fixed_dictionaries(
         "entropy": some.sampled_from([0.0, 0.05]),
         "channels": some.fixed_dictionaries({"apart": some.booleans()}),
         "view": some.sampled_from(["episode", "turn"]),
+        "value": some.sampled_from([{"warmup": 0}, {"warmup": 9}]),
     }
 )
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ferrata import load_recipe
-from ferrata.errors import FerrataError
+from ferrata.errors import FerrataError, RolloutFault
 from ferrata.recipe import Recipe
 from ferrata.records import Task
+from ferrata.rollout.collector import Collector
 from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import SilentView
@@ -80,6 +81,34 @@ def test_fault_2_a_ladder_run_goes_on_exactly_also_at_the_boundary(
     """Update 3 is where the second tier is added: a checkpoint there must know it, and add it once."""
     runs.stopped(recipe, tmp_path / "run", "rl", step)
     assert runs.resumed(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_round_that_fails_loses_nothing_that_was_learnt(
+    runs, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
+    """The environment breaks down in the fifth round, far from a checkpoint; mended, the run goes on from there."""
+    rare = ["run.checkpoint_every=99", "evaluation.every=99", f"rl.staleness={staleness}"]
+    recipe = load_recipe("office-smoke", [*SHAPE, f"policy.model={recipe.policy.model}", *rare])
+    collect = Collector.collect
+
+    def break_down(
+        collector: Collector, requests: object, seed: int, path: tuple[object, ...], **more: object
+    ) -> object:
+        if path[:3] == ("rl", "sampling", 5):
+            raise RolloutFault("The environment is down.")
+        return collect(collector, requests, seed, path, **more)
+
+    with monkeypatch.context() as patched, RunFolder.create(recipe, tmp_path / "run") as folder:
+        patched.setattr(Collector, "collect", break_down)
+        with pytest.raises(RolloutFault, match="down"):
+            pipeline.run(recipe, folder, SilentView(), Interrupts(lambda text: None))
+        assert folder.checkpoints.latest().state["step"] == 4
+        assert [step for step, _ in folder.store.metrics("rl/tokens", "rl")] == [1, 2, 3, 4]
+    resumed = runs.resumed(tmp_path / "run")
+    assert [step for step, _ in resumed.numbers["rl/tokens"]] == [1, 2, 3, 4, 5, 6]
+    if not staleness:
+        assert resumed == runs.whole(recipe, tmp_path / "whole"), "nothing was ahead: it is as if nothing had happened"
 
 
 def go_on(recipe: Recipe, path: Path) -> None:

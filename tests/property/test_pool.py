@@ -50,7 +50,7 @@ def test_the_pool_keeps_its_promises(
         assert len(pool) <= capacity
         assert max(Counter(entry.hash for entry in pool.entries).values(), default=0) <= per_hash
         for entry in pool.entries:
-            longer = deserves_a_round_more(entry.trajectory, 1.0)
+            longer = deserves_a_round_more(entry.trajectory, 0.75)
             assert number - entry.round < fresh_rounds + longer
             assert entry.trajectory.reward is not None
         assert [entry.round for entry in pool.entries] == sorted(entry.round for entry in pool.entries)
@@ -89,3 +89,15 @@ def test_what_stays_a_round_longer() -> None:
     assert [entry.trajectory for entry in pool.entries] == [cut]
     pool.add(3, [])
     assert not pool.entries
+
+
+def test_when_the_weights_of_rewards_change_older_trajectories_go() -> None:
+    """Their advantages are those of the old weights."""
+    pool = ReplayPool()
+    first = msgspec.structs.replace(episode(0, [0], StopReason.COMPLETED, 1.0), reward_version="a")
+    second = msgspec.structs.replace(episode(1, [0], StopReason.COMPLETED, 1.0), reward_version="b")
+    pool.add(1, [(first, (0.5,))])
+    assert pool.add(2, []).removed["rescored"] == 0, "a round without a usable episode says nothing"
+    admission = pool.add(3, [(second, (0.5,))])
+    assert admission.removed["rescored"] == 1
+    assert [entry.trajectory.reward_version for entry in pool.entries] == ["b"]

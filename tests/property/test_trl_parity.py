@@ -230,7 +230,7 @@ def test_advantages_of_grpo(bench: Bench) -> None:
 @pytest.mark.parametrize("kl", [0.0, 0.05])
 def test_advantages_of_rloo_with_the_divergence_in_the_reward(bench: Bench, kl: float) -> None:
     trainer = bench.rloo(beta=kl, normalize_advantages=False)
-    chosen = section(algorithm="rloo", kl=kl, kl_in="reward")
+    chosen = section(algorithm="rloo", kl=kl, kl_in="reward", kl_estimator="k1")
     learner = Learner(bench.policy, chosen, bench.reference if kl else None)
 
     @BATCHES

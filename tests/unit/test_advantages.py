@@ -92,3 +92,8 @@ def test_steps_are_compared_with_steps_from_the_same_state() -> None:
     assert answer.tolist() == [-1.0, -1.0, 1.0, 1.0, 0.0]
     normalised = step_groups(returns, ["a", "b", "a", "b", "alone"], normalise=True, spread_floor=1e-3)
     assert normalised.tolist() == [-1.0, -1.0, 1.0, 1.0, 0.0]
+
+
+def test_turns_whose_state_nobody_knows_are_compared_with_none() -> None:
+    answer = step_groups(torch.tensor([1.0, 5.0, 1.0, 3.0]), ["", "", "a", "a"], normalise=False, spread_floor=1e-3)
+    assert answer.tolist() == [0.0, 0.0, -1.0, 1.0]

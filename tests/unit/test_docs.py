@@ -30,6 +30,7 @@ from ferrata.learning.preparation import REASONS
 from ferrata.recipe import Recipe
 from ferrata.recipe_loading import known_keys, load_recipe
 from ferrata.records import EventKind, StopReason
+from ferrata.replay.pool import GONE
 from ferrata.rewards.spec import COMPONENTS, RewardSpec
 from ferrata.rollout.worlds import make_env
 from ferrata.runs import RunFolder, RunStore
@@ -109,7 +110,7 @@ PATTERNS = {
     "groups/": list(GroupSpread),
     "dropped/": REASONS,
     "pool/refused/": ("unscored",),
-    "pool/removed/": ("expired", "duplicate", "capacity"),
+    "pool/removed/": GONE,
 }
 """Names that the code puts together, by their fixed part."""
 

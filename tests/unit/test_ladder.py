@@ -76,10 +76,49 @@ def test_the_turn_cap_rises_by_itself() -> None:
 
 def test_a_schedule_climbs_whatever_the_success() -> None:
     ladder = Ladder(LadderSection(enabled=True, schedule=(10, 20)), (1, 2, 3))
-    assert ladder.judge(9, {1: 0.0}, 0.0) == []
-    assert ladder.judge(10, {1: 0.0}, 0.0)[0].rung == 1
-    assert ladder.judge(11, {1: 0.0}, 0.0) == []
-    assert ladder.judge(25, {1: 0.0}, 0.0)[0].rung == 2
+    assert ladder.reach(9) == []
+    assert ladder.judge(9, {1: 1.0}, 0.0) == [], "evaluations have no say"
+    assert [move.rung for move in ladder.reach(10)] == [1]
+    assert ladder.reach(11) == []
+    assert ladder.rung == 1
+    assert [move.rung for move in ladder.reach(25)] == [2]
+    assert ladder.reach(26) == []
+
+
+def test_a_schedule_skips_no_rung() -> None:
+    ladder = Ladder(LadderSection(enabled=True, schedule=(2, 3)), (1, 2, 3))
+    assert [move.rung for move in ladder.reach(9)] == [1]
+    assert [move.rung for move in ladder.reach(10)] == [2]
+
+
+def test_without_a_schedule_no_update_changes_anything() -> None:
+    assert Ladder(ON, (1, 2)).reach(50) == []
+
+
+def test_it_can_fall_back_twice() -> None:
+    ladder = Ladder(LadderSection(enabled=True, gate=0.4, evaluations=1, collapse=0.5), (1, 2, 3))
+    ladder.judge(1, {1: 0.9}, 0.0)
+    ladder.judge(2, {1: 0.9, 2: 0.6}, 0.0)
+    assert ladder.rung == 2
+    assert [move.rung for move in ladder.judge(3, {1: 0.4, 2: 0.6, 3: 0.1}, 0.0)] == [1]
+    assert [move.rung for move in ladder.judge(4, {1: 0.1, 2: 0.3}, 0.0)] == [0]
+
+
+def test_it_does_not_climb_again_before_what_collapsed_is_mended() -> None:
+    ladder = Ladder(LadderSection(enabled=True, gate=0.4, evaluations=1, collapse=0.5), (1, 2))
+    ladder.judge(1, {1: 0.9}, 0.0)
+    assert ladder.judge(2, {1: 0.44, 2: 0.3}, 0.0)[0].kind == "fell back"
+    assert ladder.judge(3, {1: 0.44}, 0.0) == [], "over the gate, but under half of what it was"
+    assert ladder.judge(4, {1: 0.5}, 0.0)[0].kind == "promoted"
+    assert ladder.judge(5, {1: 0.44, 2: 0.3}, 0.0)[0].why.startswith("Success on tier 1 fell from 90% to 44%")
+
+
+def test_a_tier_that_was_not_evaluated_is_neither_good_nor_collapsed() -> None:
+    ladder = Ladder(LadderSection(enabled=True, gate=0.4, evaluations=1), (1, 2, 3))
+    ladder.judge(1, {1: 0.9}, 0.0)
+    assert ladder.judge(2, {2: 0.3}, 0.0) == []
+    assert ladder.judge(3, {2: 0.9}, 0.0)[0].rung == 2
+    assert ladder.judge(4, {1: 0.4}, 0.0)[0].kind == "fell back", "what it was before still counts"
 
 
 def test_tools_grow_with_the_rung() -> None:

@@ -55,5 +55,14 @@ def test_a_channel_without_spread_adds_nothing() -> None:
     silent = torch.tensor([1e-7, -2e-7, 1e-7])
     loud = torch.tensor([-1.0, 0.0, 1.0])
     both = combine_channels({"a": loud, "b": silent}, {"a": 1.0, "b": 100.0}, floor=1e-4)
-    torch.testing.assert_close(both, loud * 1.5**0.5)
+    torch.testing.assert_close(both, loud)
+
+
+def test_how_few_turns_a_channel_speaks_of_does_not_make_it_louder() -> None:
+    everywhere, somewhere = torch.tensor([2.0, -2.0, 2.0, -2.0]), torch.tensor([2.0, -2.0, 0.0, 0.0])
+    for channel in (everywhere, somewhere):
+        assert combine_channels({"a": channel}, {"a": 1.0}, floor=1e-4).abs().max() == 1.0
+
+
+def test_a_single_number_has_no_spread() -> None:
     assert standardise(torch.tensor([7.0]), 1e-4).tolist() == [0.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ferrata.errors import RolloutFault
+from ferrata.errors import RolloutFault, UsageError
 from ferrata.recipe import LadderSection, PoolSection, Recipe, RlSection
 from ferrata.records import Group, StopReason, Task, Trajectory
 from ferrata.rollout.collection import Collection, CollectionStats
+from ferrata.training import rounds as rounds_module
 from ferrata.training.climbing import Climb
 from ferrata.training.material import Material
 from ferrata.training.rounds import Round, Rounds
@@ -31,6 +33,8 @@ class Play:
         self.faults, self.version, self.published = None, 4, 0
         self.asked: list[tuple[Any, ...]] = []
         self.tiers: list[int] = []
+        self.scored_for: list[int] = []
+        self.unseen = [self.make(number, tier=1 + number % 3).task for number in range(60)]
         self.notes: list[tuple[int, str]] = []
 
     def collect(self, requests: list[tuple[Task, int]], seed: int, path: Any, **settings: Any) -> Collection:
@@ -39,7 +43,7 @@ class Play:
             Group(task, [self.episode(number, self.outcome(len(self.asked), number, i)) for i in range(n)])
             for number, (task, n) in enumerate(requests)
         ]
-        settings["progress"](1, 1)
+        settings["pulse"]()
         return Collection(groups, CollectionStats(asked=sum(n for _, n in requests), seconds=1.0))
 
     def episode(self, number: int, success: bool) -> Trajectory:
@@ -56,10 +60,10 @@ class Play:
         return tasks
 
     def pattern(self, tiers: tuple[int, ...], tools: str = "") -> Any:
-        return SimpleNamespace(tiers=tiers)
+        return SimpleNamespace(tiers=tiers, open_families=tuple({task.family for task in self.unseen}))
 
     def score_for(self, stage: str, update: int) -> None:
-        pass
+        self.scored_for.append(update)
 
     def publish(self) -> None:
         self.published += 1
@@ -106,7 +110,8 @@ def test_the_next_round_is_played_with_what_is_published_and_given_once(make_tra
         assert play.published == 1
         assert rounds.take(2) is settled
         assert rounds.settle() is None
-        rounds.restore(settled)
+        rounds.restore(2, settled)
+        assert play.scored_for == [2, 2], "a phase that began with this round has begun again"
         assert rounds.take(2) is settled
     assert len(play.asked) == 1
 
@@ -118,7 +123,8 @@ def test_a_round_survives_the_checkpoint(make_trajectory: MakeTrajectory) -> Non
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(played), type=Round) == played
 
 
-def test_what_fails_ahead_is_told_where_it_is_awaited(make_trajectory: MakeTrajectory) -> None:
+def test_what_fails_ahead_is_told_when_the_round_is_needed(make_trajectory: MakeTrajectory) -> None:
+    """Not before: until then, what is done can be saved."""
     play = Play(make_trajectory, lambda *_: True, rl=rl(staleness=1))
 
     def fail(*_: Any, **__: Any) -> Collection:
@@ -127,22 +133,23 @@ def test_what_fails_ahead_is_told_where_it_is_awaited(make_trajectory: MakeTraje
     play.collect = fail
     with Rounds(play, Climb(play)) as rounds:
         rounds.begin(2)
+        assert rounds.settle() is None
         with pytest.raises(RolloutFault, match="all of them failed"):
-            rounds.settle()
+            rounds.take(2)
 
 
-def test_a_round_that_nobody_awaits_is_given_up_at_the_next_episode(make_trajectory: MakeTrajectory) -> None:
+def test_a_round_that_nobody_awaits_is_given_up_at_the_next_pulse(make_trajectory: MakeTrajectory) -> None:
     play, begun, go_on = (
         Play(make_trajectory, lambda *_: True, rl=rl(staleness=1)),
         threading.Event(),
         threading.Event(),
     )
 
-    def endless(*_: Any, progress: Callable[[int, int], None], **__: Any) -> Collection:
+    def endless(*_: Any, pulse: Callable[[], None], **__: Any) -> Collection:
         begun.set()
         while True:
             go_on.wait(10)
-            progress(1, 1)
+            pulse()
 
     play.collect = endless
     with Rounds(play, Climb(play)) as rounds:
@@ -152,11 +159,49 @@ def test_a_round_that_nobody_awaits_is_given_up_at_the_next_episode(make_traject
     assert not any(thread.name.startswith("round") for thread in threading.enumerate())
 
 
+def test_a_round_that_hangs_is_left_behind(make_trajectory: MakeTrajectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that never answers in this process cannot be cut; it keeps neither Ctrl-C nor the end of the process."""
+    monkeypatch.setattr(rounds_module, "GIVING_UP_SECONDS", 0.05)
+    play, release = Play(make_trajectory, lambda *_: True, rl=rl(staleness=1)), threading.Event()
+
+    def hang(*_: Any, **__: Any) -> Collection:
+        release.wait(60)
+        raise RolloutFault("late")
+
+    play.collect = hang
+    with Rounds(play, Climb(play)) as rounds:
+        rounds.begin(2)
+    [left] = [thread for thread in threading.enumerate() if thread.name == "round"]
+    assert left.daemon
+    release.set()
+    left.join(10)
+
+
+def test_a_few_faults_among_replaced_groups_do_not_end_the_run(make_trajectory: MakeTrajectory) -> None:
+    """One of two episodes is half of a collection, though next to nothing of the round."""
+    play = Play(make_trajectory, lambda turn, group, i: i == 0 and group < 2, rl=rl(redraws=2))
+    collect, play.last_stats = play.collect, CollectionStats(asked=2, dropped=Counter(env_error=1), seconds=4.0)
+
+    def faulty(requests: Any, seed: int, path: Any, **settings: Any) -> Collection:
+        if "redraw" in path:
+            raise RolloutFault("half of them failed")
+        return collect(requests, seed, path, **settings)
+
+    play.collect = faulty
+    with Rounds(play, Climb(play)) as rounds:
+        played = rounds.take(1)
+    assert len(played.groups) == 3
+    assert played.replaced == []
+    assert played.metrics["rollout/dropped"] == 1, "they are counted"
+    assert played.metrics["time/collection"] == 5.0
+
+
 # The ladder -------------------------------------------------------------------------------------------------------
 
 
 def ladder(**settings: Any) -> dict[str, Any]:
-    return {"env": {"tiers": (1, 2, 3)}, "ladder": LadderSection(enabled=True, evaluations=1, **settings)}
+    sections = {"env": {"tiers": (1, 2, 3)}, "rollout": {"max_turns": 100}}
+    return {**sections, "ladder": LadderSection(enabled=True, evaluations=1, **settings)}
 
 
 def evaluation(**success: float) -> Any:
@@ -173,6 +218,71 @@ def test_tasks_come_from_open_tiers_by_their_shares(make_trajectory: MakeTraject
         assert climb.tiers == tuple(expected)
         climb.judge(1, evaluation(t1=0.9, t2=0.9))
     assert [text.split(":")[0] for _, text in play.notes] == ["Promoted", "Promoted"]
+
+
+def test_groups_are_replaced_by_tasks_of_the_same_tiers(make_trajectory: MakeTrajectory) -> None:
+    play = Play(make_trajectory, lambda *_: True, **ladder())
+    climb = Climb(play)
+    dull = [make_trajectory(tier=tier).task for tier in (3, 1, 3)]
+    assert [task.tier for task in climb.redraw(dull, "rl", "tasks", 1, "redraw", 1)] == [3, 1, 3]
+
+
+def test_the_schedule_opens_a_tier_for_the_round_itself(make_trajectory: MakeTrajectory) -> None:
+    play = Play(
+        make_trajectory, lambda *_: True, rl=RlSection(tasks_per_update=6, group_size=2), **ladder(schedule=(2,))
+    )
+    with Rounds(play, Climb(play)) as rounds:
+        rungs = [rounds.take(update).metrics["ladder/rung"] for update in (1, 2, 3)]
+    assert rungs == [0, 1, 1]
+    assert play.tiers == [1] * 6 + [1, 1, 1, 2, 2, 2] * 2
+    assert [step for step, _ in play.notes] == [2]
+
+
+def test_what_the_ladder_said_of_a_round_that_was_begun_is_told_again(make_trajectory: MakeTrajectory) -> None:
+    """The round of update 2 was begun before the checkpoint of update 1, and notes of later updates are dropped."""
+    play = Play(make_trajectory, lambda *_: True, **ladder(schedule=(2,)))
+    first = Climb(play)
+    first.reach(2)
+    told, play.notes[:] = list(play.notes), []
+    Climb(play).load(first.state(), 1)
+    assert play.notes == told
+    play.notes.clear()
+    Climb(play).load(first.state(), 2)
+    assert play.notes == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"evaluation": {"tasks_small": 2}}, "Rung 3 of the ladder could not be judged: .* none of tier 3"),
+        ({"rl": RlSection(tasks_per_update=2)}, "On rung 3 of the ladder, with tiers .1, 2, 3., .* a task of tier 1"),
+    ],
+)
+def test_a_rung_that_cannot_be_trained_or_judged_is_refused_at_the_start(
+    make_trajectory: MakeTrajectory, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        Climb(Play(make_trajectory, lambda *_: True, **ladder(), **settings))
+
+
+def test_it_is_judged_by_unseen_tasks_of_open_tiers_and_families(make_trajectory: MakeTrajectory) -> None:
+    play = Play(make_trajectory, lambda *_: True, **ladder())
+    climb = Climb(play)
+    assert {task.tier for task in climb.unseen()} == {1}
+    climb.judge(1, evaluation(t1=0.9))
+    assert {task.tier for task in climb.unseen()} == {1, 2}
+    play.pattern = lambda tiers, tools="": SimpleNamespace(tiers=tiers, open_families=())
+    assert climb.unseen() == [], "none of its families can be done with these tools"
+
+
+def test_a_round_under_an_older_cap_does_not_raise_the_new_one(make_trajectory: MakeTrajectory) -> None:
+    play = Play(make_trajectory, lambda *_: True, **ladder(turn_caps=(3, 9, 20)))
+    climb, cut = Climb(play), make_trajectory(turns=3, success=False, stop=StopReason.MAX_TURNS)
+    climb.hear([Group(cut.task, [cut, cut])], 3)
+    climb.judge(1, evaluation(t1=0.0))
+    climb.hear([Group(cut.task, [cut, cut])], 3)
+    climb.judge(2, evaluation(t1=0.0))
+    assert climb.turn_cap == 9, "nobody has played under 9 yet"
 
 
 def test_only_the_ladders_own_cap_counts_as_a_cut(make_trajectory: MakeTrajectory) -> None:
@@ -197,7 +307,7 @@ def test_a_climb_goes_on_where_it_was(make_trajectory: MakeTrajectory) -> None:
     first, second = Climb(play), Climb(play)
     first.judge(1, evaluation(t1=0.9))
     first.hear([Group(make_trajectory().task, [make_trajectory()])], 30)
-    second.load(msgspec.json.decode(msgspec.json.encode(first.state())))
+    second.load(msgspec.json.decode(msgspec.json.encode(first.state())), 1)
     assert (second.state(), second.tiers) == (first.state(), (1, 2))
 
 
@@ -235,7 +345,7 @@ def test_the_pool_goes_on_where_it_was(make_trajectory: MakeTrajectory) -> None:
     play = Play(make_trajectory, lambda turn, group, i: i == 0, rl=rl(), pool=section)
     learner = SimpleNamespace(scores=False, score=None)
     first, second = Material(play), Material(play)
-    groups = play.collect([(make_trajectory().task, 2)], 0, ("x",), max_turns=0, progress=max).groups
+    groups = play.collect([(make_trajectory().task, 2)], 0, ("x",), max_turns=0, pulse=dict).groups
     first.gather(1, groups, learner)
     second.load(msgspec.msgpack.decode(msgspec.msgpack.encode(first.state())))
     again = [material.gather(2, groups, learner) for material in (first, second)]

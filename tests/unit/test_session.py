@@ -71,7 +71,7 @@ def test_dropped_episodes_of_an_evaluation_are_told(
         for episodes in (played, played[:3]):
             outcome = (summarise(episodes), episodes)
             monkeypatch.setattr("ferrata.training.session.evaluate", lambda *args, outcome=outcome, **keys: outcome)
-            session.evaluate_small("rl", 1)
+            session.evaluate_small("rl", 1, session.unseen)
         session.close()
     assert Kept.said == [
         "Of 4 evaluation episodes (greedy) 1 could not be scored and count as nothing (env_error 1): success is over "

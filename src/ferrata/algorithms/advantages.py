@@ -109,7 +109,8 @@ def step_groups(returns_S: Tensor, states: Sequence[str], normalise: bool, sprea
 
     Args:
         returns_S: return from each step on, discounted, over the steps of all members of one group, end to end.
-        states: the environment's state hash before each step. Not the observation: two states may look alike.
+        states: the environment's state hash before each step. Not the observation: two states may look alike. Empty
+            where it is not known, as for a turn that a budget cut in its middle: such a step gets zero.
         normalise: as in `group_advantages`.
         spread_floor: as in `group_advantages`.
 
@@ -119,7 +120,8 @@ def step_groups(returns_S: Tensor, states: Sequence[str], normalise: bool, sprea
     assert len(returns_S) == len(states), "one state per return"
     members: dict[str, list[int]] = {}
     for index, state in enumerate(states):
-        members.setdefault(state, []).append(index)
+        if state:
+            members.setdefault(state, []).append(index)
     advantages_S = torch.zeros(len(states), dtype=torch.float32)
     for indices in members.values():
         advantages_S[indices] = group_advantages(returns_S[indices], normalise, spread_floor)

@@ -82,7 +82,8 @@ def combine_channels(advantages: Mapping[str, Tensor], weights: Mapping[str, flo
     """The advantage of several channels of reward, such as process and outcome (SPEC ALG-2).
 
     `A = sum_c w_c A_c / rms(A_c)`: each channel weighs what its weight says, whatever the scale of its rewards. A
-    channel without spread says nothing and adds nothing. What comes in has a baseline of its own already.
+    channel without spread says nothing and adds nothing; where only some turns have an advantage, their size counts,
+    not how few they are. What comes in has a baseline of its own already.
     Subtracting the mean over turns once more would make long episodes weigh more, and give an advantage to groups
     without spread.
 
@@ -97,7 +98,8 @@ def combine_channels(advantages: Mapping[str, Tensor], weights: Mapping[str, flo
 
 
 def _scaled(values_N: Tensor, floor: float) -> Tensor:
-    """Divide by the root mean square; zeros where that is under `floor`."""
+    """Divide by the root mean square of what is not zero; zeros where that is under `floor`."""
     exact_N = values_N.double()
-    size = exact_N.square().mean().sqrt() if len(exact_N) else exact_N.new_zeros(())
+    said = exact_N[exact_N != 0.0]
+    size = said.square().mean().sqrt() if len(said) else exact_N.new_zeros(())
     return (exact_N / size).float() if float(size) >= floor else torch.zeros_like(values_N, dtype=torch.float32)

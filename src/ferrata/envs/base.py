@@ -195,6 +195,11 @@ class Environment(Rewinding):
         self._stage = self.tool_sets[tools] if tools else ()
         self._chosen = select(self.name, self.families, self.tiers, families, self._stage, self.needs)
 
+    @property
+    def open_families(self) -> tuple[str, ...]:
+        """The families that tasks are drawn from, see `choose`."""
+        return tuple(family for _, family in self._chosen)
+
     def tasks(self, split: str, n: int, seed: int = 0, families: Sequence[str] | None = None) -> list[Task]:
         """`n` different tasks of a split, spread evenly over the families of this environment's tiers."""
         return draw_tasks(self.name, self.generate, self._pairs(families), split, n, seed, tools=self._stage)

@@ -2,6 +2,7 @@
 
     Scored              what the learner knows of a trajectory before the update
     turn_estimates      groups of trajectories -> advantages and value targets of every turn
+    next_read           what a trajectory that was cut would have read next
 
 Shape legend: T = turns of an episode; C = channels; N = turns of a whole collection.
 """
@@ -17,6 +18,7 @@ from torch import Tensor
 from ferrata.algorithms.credit import Course, Estimate, Settings, by_turn
 from ferrata.algorithms.returns import combine_channels
 from ferrata.algorithms.table import estimator
+from ferrata.models.chat import Chat
 from ferrata.recipe import RlSection
 from ferrata.records import StopReason, Trajectory, Turn
 
@@ -35,7 +37,7 @@ class Scored:
     values_CT: Tensor | None = None
     """Value of the state before each turn, by channel; None without a value head."""
     last_values_C: Tensor | None = None
-    """Value of the state after the last turn, by channel."""
+    """Value of the state after the last turn, by channel; only asked for where a budget cut the episode."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,25 @@ class Credit:
     """As `Scored.values_CT`."""
     targets_CT: Tensor | None = None
     """What the value head should have said."""
+
+
+def next_read(trajectory: Trajectory, chat: Chat, most: int, context: int) -> list[int]:
+    """Ids that the policy would have read after a trajectory that was cut between two turns.
+
+    Args:
+        trajectory: any.
+        chat: how conversations become ids.
+        most: tokens of an observation, as `rollout.max_observation_tokens`.
+        context: tokens that the policy can read.
+
+    Returns:
+        Nothing for a trajectory that ended by itself or in the middle of a turn, and where the ids would not fit.
+    """
+    if trajectory.stop is not StopReason.MAX_TURNS or not trajectory.turns:
+        return []
+    closed = trajectory.turns[-1].token_ids[-1] == chat.end_id
+    ids = chat.following(trajectory.final_observation, closed, most)
+    return ids if len(trajectory.token_ids) + len(ids) < context else []
 
 
 def channels(section: RlSection) -> tuple[str, ...]:

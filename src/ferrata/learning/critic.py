@@ -38,25 +38,19 @@ class Critic:
         self._steps = 0
 
     @torch.no_grad()
-    def values(self, examples: Sequence[Example], tokens: int) -> list[Tensor]:
+    def values(self, examples: Sequence[Example], tokens: int, tails: Sequence[Sequence[int]] = ()) -> list[Tensor]:
         """Values (C, T + 1) of each example, in single precision: before each of its T turns, and after the last.
+
+        The value after the last turn is that of the state in which one more turn would begin, where it is known what
+        would have been read until then. Elsewhere it is the value before the last turn.
 
         Args:
             examples: with their turns.
             tokens: of one forward pass.
+            tails: for each example what would have been read after its last turn; empty where that is not known.
         """
-        # One more turn of one token, which is never read: its state is the one after the last token.
-        extended = [
-            replace(
-                example,
-                token_ids=[*example.token_ids, 0],
-                loss_mask=[*example.loss_mask, True],
-                logprobs=[*example.logprobs, 0.0],
-                advantages=[],
-                turns=[*example.turns, 1],
-            )
-            for example in examples
-        ]
+        tails = tails or [()] * len(examples)
+        extended = [_one_more_turn(example, tail) for example, tail in zip(examples, tails, strict=True)]
         found: list[Tensor] = [torch.empty(0)] * len(examples)
         for batch in microbatches(extended, tokens):
             with precision(self._model, self._section.dtype):
@@ -64,7 +58,7 @@ class Critic:
             values_SC = self.head(hidden_ND[batch.firsts_S].float())
             parts = values_SC.split_with_sizes([len(extended[row].turns) for row in batch.examples])
             for row, part in zip(batch.examples, parts, strict=True):
-                found[row] = part.T
+                found[row] = part.T if tails[row] else torch.cat([part.T, part.T[:, -1:]], dim=1)
         return found
 
     def loss(
@@ -78,16 +72,16 @@ class Critic:
         meters: Meters,
     ) -> Tensor:
         """The loss of a micro-batch with the head's part. While the head warms up, it learns alone."""
+        if self.warming:
+            policy_loss = policy_loss * 0.0
         chosen = [examples[row] for row in batch.examples if examples[row].turns]
         if not chosen:
             return policy_loss
         old_SC = torch.cat([torch.tensor(example.values).T for example in chosen])
         targets_SC = torch.cat([torch.tensor(example.value_targets).T for example in chosen])
         states_SD = hidden_ND[batch.firsts_S].float()
-        if self.warming:
-            alone = objective.value(self.head(states_SD.detach()), old_SC, targets_SC, turns, meters)
-            return policy_loss * 0.0 + alone
-        return policy_loss + objective.value(self.head(states_SD), old_SC, targets_SC, turns, meters)
+        values_SC = self.head(states_SD.detach() if self.warming else states_SD)
+        return policy_loss + objective.value(values_SC, old_SC, targets_SC, turns, meters)
 
     @property
     def warming(self) -> bool:
@@ -95,13 +89,15 @@ class Critic:
         per_update = self._section.epochs * self._section.minibatches
         return self._steps < self._section.value.warmup * per_update
 
-    def step(self) -> None:
-        """Take one step on the head. A gradient that is not finite is not used."""
+    def step(self) -> bool:
+        """Take one step on the head; a gradient that is not finite is not used. Returns whether it learnt alone."""
+        alone = self.warming
         norm = nn.utils.clip_grad_norm_(self.head.parameters(), self._section.max_grad_norm)
         if torch.isfinite(norm):
             self._optimizer.step()
         self._optimizer.zero_grad()
         self._steps += 1
+        return alone
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly."""
@@ -112,3 +108,17 @@ class Critic:
         self.head.load_state_dict(state["head"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._steps = state["steps"]
+
+
+def _one_more_turn(example: Example, tail: Sequence[int]) -> Example:
+    """The example and what is read after it, up to a further turn of one token, which is never read."""
+    if not tail:
+        return replace(example, advantages=[])
+    return replace(
+        example,
+        token_ids=[*example.token_ids, *tail, 0],
+        loss_mask=[*example.loss_mask, *[False] * len(tail), True],
+        logprobs=[*example.logprobs, *[0.0] * (len(tail) + 1)],
+        advantages=[],
+        turns=[*example.turns, 1],
+    )

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ferrata.algorithms.table import aggregation
+from ferrata.algorithms.table import Divergence, aggregation, divergence
 from ferrata.learning.batch import Example, split, trained_tokens
 from ferrata.learning.courses import Scored, channels
 from ferrata.learning.critic import Critic
@@ -45,17 +45,24 @@ class Learner:
         section: the recipe's `rl` section.
         reference: frozen policy for the divergence; needed when `section.kl` is above 0.
         length: the most tokens that an episode can have; what `rl.aggregation = "constant"` divides by.
+        next_read: ids that would have been read after a trajectory that a budget cut, empty where that is not known:
+            the value head then says what the state after them is worth.
 
     Raises:
         PolicyError: the model cannot be scored, see `forward.check_model`.
     """
 
     def __init__(
-        self, model: PreTrainedModel, section: RlSection, reference: PreTrainedModel | None = None, length: int = 512
+        self,
+        model: PreTrainedModel,
+        section: RlSection,
+        reference: PreTrainedModel | None = None,
+        length: int = 512,
+        next_read: Callable[[Trajectory], Sequence[int]] = lambda trajectory: (),
     ) -> None:
         assert reference is not None or section.kl == 0.0, "a divergence needs a reference"
         check_model(model)
-        self.model, self.section, self.length = model.eval(), section, length
+        self.model, self.section, self.length, self._next_read = model.eval(), section, length, next_read
         self.reference = reference if section.kl > 0.0 else None
         self.critic = Critic(model, section, len(channels(section))) if section.algorithm == "ppo" else None
         """The value head, where the algorithm has one."""
@@ -75,10 +82,14 @@ class Learner:
         divergences: list[Tensor | None] = [None] * len(examples)
         if self.reference is not None and self.section.kl_in == "reward":
             reference = self._logprobs(self.reference.eval(), examples)
-            divergences = [_by_turn(example, logprobs) for example, logprobs in zip(examples, reference, strict=True)]
+            estimate = divergence(self.section.kl_estimator)
+            divergences = [
+                _by_turn(example, known, estimate) for example, known in zip(examples, reference, strict=True)
+            ]
         if self.critic is None:
             return [Scored(divergences_T) for divergences_T in divergences]
-        values = self.critic.values(examples, self.section.microbatch_tokens)
+        tails = [self._next_read(trajectory) for trajectory in trajectories]
+        values = self.critic.values(examples, self.section.microbatch_tokens, tails)
         return [
             Scored(divergences_T, values_CT[:, :-1], values_CT[:, -1])
             for divergences_T, values_CT in zip(divergences, values, strict=True)
@@ -185,8 +196,9 @@ class Learner:
             if self.critic is not None:
                 loss = self.critic.loss(loss, hidden_ND, batch, examples, turns, self._objective, meters)
             loss.backward()  # type: ignore[no-untyped-call]
-        if self.critic is not None:
-            self.critic.step()
+        if self.critic is not None and self.critic.step():
+            self._optimizer.zero_grad()
+            return 0.0
         return guarded_step(self._optimizer, self.section.max_grad_norm)
 
 
@@ -195,10 +207,10 @@ def _rows(values: list[Tensor] | None, batch: MicroBatch) -> Tensor | None:
     return None if values is None else torch.cat([values[i] for i in batch.examples])
 
 
-def _by_turn(example: Example, reference_N: Tensor) -> Tensor:
-    """`sum_t (log pi - log reference)` over the tokens of each turn (T,), the estimator k1."""
+def _by_turn(example: Example, reference_N: Tensor, estimate: Divergence) -> Tensor:
+    """Estimated divergence from the reference, summed over the tokens of each turn (T,)."""
     sampled_N = torch.tensor([example.logprobs[target] for target in example.targets])
-    return torch.stack([part.sum() for part in (sampled_N - reference_N).split_with_sizes(list(example.turns))])
+    return torch.stack([part.sum() for part in estimate(sampled_N, reference_N).split_with_sizes(list(example.turns))])
 
 
 def _step_metrics(norms: list[float]) -> dict[str, float]:

@@ -61,23 +61,22 @@ class Objective:
 
     def __call__(self, scores: TokenScores, batch: MicroBatch, known: Known, meters: Meters, first: bool) -> Tensor:
         """The part of a micro-batch in the loss of its minibatch. `first`: no step was taken since sampling."""
-        logprobs_N, entropy_N = scores.logprobs_N, scores.entropy_N
-        loss_N = self._surrogate(logprobs_N, batch, known, meters, first)
+        loss_N = self._surrogate(scores.logprobs_N, batch, known, meters, first)
+        meters.add("rl/entropy", _sampled(scores.entropy_N, batch))
         if self.entropy_weight > 0.0:
-            loss_N = loss_N - self.entropy_weight * entropy_N
+            loss_N = loss_N - self.entropy_weight * _of_sampled(scores.entropy_N, batch)
         if known.reference_N is not None:
-            divergence_N = self._divergence(logprobs_N, known.reference_N)
-            meters.add("rl/kl", divergence_N)
+            divergence_N = self._divergence(scores.logprobs_N, known.reference_N)
+            meters.add("rl/kl", _sampled(divergence_N, batch))
             if self.section.kl_in == "loss":
-                loss_N = loss_N + self.section.kl * divergence_N
+                loss_N = loss_N + self.section.kl * _of_sampled(divergence_N, batch)
         meters.add("rl/loss", loss_N)
-        meters.add("rl/entropy", entropy_N)
         return (loss_N if known.weights_N is None else loss_N * known.weights_N).sum() / known.divisor
 
     def hold_entropy(self, metrics: Mapping[str, float]) -> None:
         """Move the weight of the bonus, after an update that ended in these metrics: up when the entropy is too low."""
         target, (low, high) = self.section.entropy_target, ENTROPY_WEIGHTS
-        if target > 0.0:
+        if target > 0.0 and "rl/entropy" in metrics:
             moved = self.entropy_weight * math.exp(0.5 * (1.0 - metrics["rl/entropy"] / target))
             self.entropy_weight = min(high, max(low, moved))
 
@@ -120,6 +119,16 @@ class Objective:
         meters.add("rl/value_loss", loss_SC)
         meters.add("rl/value_error", (values_SC - targets_SC).abs())
         return self.section.value.weight * loss_SC.sum() / turns
+
+
+def _of_sampled(values_N: Tensor, batch: MicroBatch) -> Tensor:
+    """The values, 0 at demonstrations: they are no samples of the policy, so nothing can be estimated from them."""
+    return values_N if batch.sampled_N is None else torch.where(batch.sampled_N, values_N, torch.zeros_like(values_N))
+
+
+def _sampled(values_N: Tensor, batch: MicroBatch) -> Tensor:
+    """The values without those of demonstrations."""
+    return values_N if batch.sampled_N is None else values_N[batch.sampled_N]
 
 
 @torch.no_grad()

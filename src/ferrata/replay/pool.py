@@ -21,6 +21,9 @@ import msgspec
 
 from ferrata.records import Event, EventKind, StopReason, Trajectory
 
+GONE = ("expired", "rescored", "duplicate", "capacity")
+"""Why a trajectory leaves the pool."""
+
 _CUT = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW)
 
 _MATTERING = (EventKind.SUBGOAL, EventKind.SUCCESS, EventKind.FAILURE, EventKind.FORBIDDEN)
@@ -49,7 +52,7 @@ class Admission:
     refused: Counter[str] = field(default_factory=Counter)
     """Kept out, by reason: 'unscored'."""
     removed: Counter[str] = field(default_factory=Counter)
-    """Gone, by reason: 'expired', 'duplicate', 'capacity'."""
+    """Gone, by reason: 'expired', 'rescored', 'duplicate', 'capacity'."""
     extended: int = 0
     """Of the admitted, those that stay one round longer."""
 
@@ -57,7 +60,7 @@ class Admission:
         """All counts, named `pool/...`."""
         counts = {"pool/offered": self.offered, "pool/admitted": self.admitted, "pool/extended": self.extended}
         counts |= {f"pool/refused/{reason}": self.refused[reason] for reason in ("unscored",)}
-        counts |= {f"pool/removed/{reason}": self.removed[reason] for reason in ("expired", "duplicate", "capacity")}
+        counts |= {f"pool/removed/{reason}": self.removed[reason] for reason in GONE}
         return {name: float(count) for name, count in counts.items()}
 
 
@@ -73,7 +76,7 @@ class ReplayPool:
     """
 
     def __init__(
-        self, capacity: int = 1024, fresh_rounds: int = 3, per_hash: int = 3, sensible_turns: float = 1.0
+        self, capacity: int = 1024, fresh_rounds: int = 3, per_hash: int = 3, sensible_turns: float = 0.75
     ) -> None:
         self._capacity, self._fresh, self._per_hash = capacity, fresh_rounds, per_hash
         self._sensible = sensible_turns
@@ -88,9 +91,15 @@ class ReplayPool:
         return tuple(self._entries)
 
     def add(self, round_number: int, played: Iterable[tuple[Trajectory, tuple[float, ...]]]) -> Admission:
-        """Begin a round: expire what is too old, then take in the trajectories with the advantage of each turn."""
-        admission = Admission()
+        """Begin a round: let go what is too old or was scored by other weights, then take in these trajectories.
+
+        Args:
+            round_number: counts up.
+            played: each with the advantage of each of its turns.
+        """
+        admission, played = Admission(), list(played)
         self._expire(round_number, admission)
+        self._drop_rescored({trajectory.reward_version for trajectory, _ in played}, admission)
         for trajectory, advantages in played:
             admission.offered += 1
             if trajectory.reward is None or trajectory.stop.faulty:
@@ -126,6 +135,12 @@ class ReplayPool:
                 kept.appendleft(entry)
             else:
                 admission.removed["duplicate"] += 1
+        self._entries = kept
+
+    def _drop_rescored(self, versions: set[str], admission: Admission) -> None:
+        """When the weights of rewards have changed, advantages by the old ones are worth nothing."""
+        kept = deque(entry for entry in self._entries if not versions or entry.trajectory.reward_version in versions)
+        admission.removed["rescored"] += len(self._entries) - len(kept)
         self._entries = kept
 
     def _expire(self, round_number: int, admission: Admission) -> None:

@@ -81,6 +81,7 @@ class Collector:
         faults: FaultRates | None = None,
         constrained: bool = False,
         max_turns: int = 0,
+        pulse: Callable[[], None] = lambda: None,
     ) -> Collection:
         """Play every task as often as asked.
 
@@ -94,6 +95,7 @@ class Collector:
             constrained: the agent can only say well-formed actions. For evaluation and serving: nothing of it can be
                 trained, because the log-probabilities are not the policy's (docs/sampling.md).
             max_turns: of these episodes, where that is fewer than the budgets allow; 0 leaves it to them.
+            pulse: called again and again while the collection goes on; what it raises ends it.
 
         Raises:
             RolloutFault: more than `budgets.max_fault_share` of the episodes were dropped.
@@ -104,7 +106,7 @@ class Collector:
         if max_turns:
             budgets = budgets.model_copy(update={"max_turns": min(max_turns, budgets.max_turns)})
         with _Collecting(self, requests, seed, path, temperature, progress, faults, constrained, budgets) as collecting:
-            return collecting.run()
+            return collecting.run(pulse)
 
     def remake(self, make_env: MakeEnvironment) -> None:
         """From now on, make environments in another way; no collection may be under way."""
@@ -153,9 +155,10 @@ class _Collecting:
         self._last_fault = ""
         self.stats = owner.last_stats = CollectionStats(asked=len(self._waiting))
 
-    def run(self) -> Collection:
+    def run(self, pulse: Callable[[], None]) -> Collection:
         """Play until every episode is over."""
         while self._waiting or self._running:
+            pulse()
             while self._waiting and self._room():
                 self._begin(self._waiting.popleft())
             self._take_answers()

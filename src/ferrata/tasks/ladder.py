@@ -3,6 +3,7 @@
     Ladder.shares          which tiers the next training tasks come from
     Ladder.turn_cap        how many turns an episode may have now
     Ladder.tools           which tools the tasks may need now
+    Ladder.reach           an update is about to begin -> what the schedule changes
     Ladder.judge           an evaluation -> what changed, if anything
     Ladder.state, load     for the checkpoint
 
@@ -46,8 +47,8 @@ class _State(msgspec.Struct):
     """Evaluations running in which the newest tier was over the gate."""
     under: int = 0
     """Evaluations running in which a tier below had collapsed."""
-    before: dict[str, float] = {}
-    """Success of each tier when the newest one was added."""
+    best: dict[str, float] = {}
+    """Success of each tier when another one was added above it; the highest, where that was more than once."""
     moves: list[Move] = []
 
 
@@ -84,23 +85,39 @@ class Ladder:
         """The whole story so far."""
         return tuple(self._state.moves)
 
-    def shares(self) -> dict[int, float]:
-        """Tier -> share of the next training tasks: the newest tier has its share, the others divide the rest."""
-        open_tiers = self._tiers[: self._state.rung + 1]
+    def shares(self, rung: int | None = None) -> dict[int, float]:
+        """Tier -> share of the next training tasks: the newest tier has its share, the others divide the rest.
+
+        Args:
+            rung: of this rung instead of where the ladder stands.
+        """
+        open_tiers = self._tiers[: (self._state.rung if rung is None else rung) + 1]
         if not self._section.enabled or len(open_tiers) == 1:
             return {tier: 1.0 / len(open_tiers) for tier in open_tiers}
         *older, newest = open_tiers
         rest = (1.0 - self._section.newest) / len(older)
         return {**dict.fromkeys(older, rest), newest: self._section.newest}
 
-    def counts(self, tasks: int) -> dict[int, int]:
+    def counts(self, tasks: int, rung: int | None = None) -> dict[int, int]:
         """Tier -> how many of the next tasks; they sum to `tasks`, the largest remainders first, newer tiers first."""
-        shares = self.shares()
+        shares = self.shares(rung)
         counts = {tier: int(share * tasks) for tier, share in shares.items()}
         order = sorted(shares, key=lambda tier: (counts[tier] - shares[tier] * tasks, -tier))
         for tier in order[: tasks - sum(counts.values())]:
             counts[tier] += 1
         return counts
+
+    def reach(self, update: int) -> list[Move]:
+        """The schedule's next rung, where it is due at this update; then also those after it, one update each."""
+        section, rung = self._section, self._state.rung
+        if not section.enabled or rung + 1 >= len(self._tiers) or rung >= len(section.schedule):
+            return []
+        due = section.schedule[rung]
+        if update < due:
+            return []
+        moves = [self._to(rung + 1, update, "promoted", f"the schedule says so from update {due}")]
+        self._state.moves += moves
+        return moves
 
     def judge(self, update: int, success: Mapping[int, float], cut: float) -> list[Move]:
         """Take note of an evaluation.
@@ -115,8 +132,7 @@ class Ladder:
         """
         if not self._section.enabled:
             return []
-        scheduled = bool(self._section.schedule)
-        moves = self._by_schedule(update) if scheduled else self._climb_or_fall(update, success)
+        moves = [] if self._section.schedule else self._climb_or_fall(update, success)
         moves += self._raise_cap(update, cut)
         self._state.moves += moves
         return moves
@@ -134,39 +150,31 @@ class Ladder:
         section, state = self._section, self._state
         newest = self._tiers[state.rung]
         state.over = state.over + 1 if success.get(newest, 0.0) > section.gate else 0
-        sunk = self._sunk(success)
+        sunk = self._sunk(success, self._tiers[: state.rung])
         state.under = state.under + 1 if sunk else 0
         if sunk and state.under >= section.evaluations:
             return [self._to(state.rung - 1, update, "fell back", f"{sunk}; the mix returns to what worked")]
-        if state.over >= section.evaluations and state.rung + 1 < len(self._tiers):
-            why = f"success on tier {newest} was over {section.gate:.0%} in {state.over} evaluations running"
-            state.before = {str(tier): success.get(tier, 0.0) for tier in self._tiers[: state.rung + 1]}
-            return [self._to(state.rung + 1, update, "promoted", why)]
-        return []
-
-    def _sunk(self, success: Mapping[int, float]) -> str:
-        """Which tier below has collapsed since the newest was added, in words; empty when none has."""
-        for tier, before in self._state.before.items():
-            now = success.get(int(tier), before)
-            if self._state.rung > 0 and now < self._section.collapse * before:
-                return f"success on tier {tier} fell from {before:.0%} to {now:.0%}"
-        return ""
-
-    def _by_schedule(self, update: int) -> list[Move]:
-        """Climb at the updates that the recipe names."""
-        due = sum(update >= at for at in self._section.schedule)
-        rung = min(due, len(self._tiers) - 1)
-        if rung <= self._state.rung:
+        if state.over < section.evaluations or state.rung + 1 == len(self._tiers):
             return []
-        return [
-            self._to(rung, update, "promoted", f"the schedule says so from update {self._section.schedule[rung - 1]}")
-        ]
+        if self._sunk(success, self._tiers[: state.rung + 1]):
+            return []
+        why = f"success on tier {newest} was over {section.gate:.0%} in {state.over} evaluations running"
+        for tier in self._tiers[: state.rung + 1]:
+            if tier in success:
+                state.best[str(tier)] = max(success[tier], state.best.get(str(tier), 0.0))
+        return [self._to(state.rung + 1, update, "promoted", why)]
+
+    def _sunk(self, success: Mapping[int, float], tiers: tuple[int, ...]) -> str:
+        """Which of these tiers has collapsed, in words; empty when none has."""
+        for tier in tiers:
+            best = self._state.best.get(str(tier), 0.0)
+            if success.get(tier, best) < self._section.collapse * best:
+                return f"success on tier {tier} fell from {best:.0%} to {success[tier]:.0%}"
+        return ""
 
     def _to(self, rung: int, update: int, kind: str, why: str) -> Move:
         state = self._state
         state.rung, state.over, state.under = rung, 0, 0
-        if kind == "fell back":
-            state.before = {}
         return Move(update, kind, rung, self.turn_cap, why[0].upper() + why[1:] + ".")
 
     def _raise_cap(self, update: int, cut: float) -> list[Move]:

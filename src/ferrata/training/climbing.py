@@ -1,7 +1,10 @@
 """A run on its ladder: the rung says which tasks are drawn, evaluations say when the rung changes.
 
+    Climb.reach         a round is about to begin: is another tier due?
     Climb.draw          training tasks of the open tiers
+    Climb.redraw        others in their place, of the same tiers
     Climb.hear          a round was played: how many episodes did the turn cap end?
+    Climb.unseen        the tasks by which it is judged now
     Climb.judge         an evaluation was made: where does the ladder stand now?
 
 `tasks.ladder` decides; this module asks it at the right moments, and tells the store and the person what it said.
@@ -9,13 +12,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ferrata.errors import UsageError
 from ferrata.evaluation.results import EvaluationResult
 from ferrata.records import Group, StopReason, Task
-from ferrata.tasks.ladder import Ladder
+from ferrata.tasks.ladder import Ladder, Move
 from ferrata.training.session import Session
 
 NOTE = "ladder"
@@ -26,7 +30,7 @@ class Climb:
     """The ladder of one run; without a ladder, all tiers from the start.
 
     Raises:
-        UsageError: a rung of the recipe leaves no task to draw.
+        UsageError: a rung of the recipe leaves a tier without tasks to train, or to be judged by.
     """
 
     def __init__(self, session: Session) -> None:
@@ -36,6 +40,7 @@ class Climb:
         """Since the last evaluation: training episodes, and those that the turn cap ended."""
         if self._section.enabled:
             self._refuse_empty_rungs()
+            self._refuse_starved_tiers()
 
     @property
     def enabled(self) -> bool:
@@ -62,8 +67,20 @@ class Climb:
             tasks += self._session.draw_tasks(part, *path, tier, env=env) if part else []
         return tasks
 
+    def redraw(self, tasks: Sequence[Task], *path: str | int) -> list[Task]:
+        """As many training tasks, in their order of the same tiers where there is a ladder."""
+        if not self.enabled:
+            return self._session.draw_tasks(len(tasks), *path)
+        fresh: dict[int, Iterator[Task]] = {}
+        for tier, count in sorted(Counter(task.tier for task in tasks).items()):
+            env = self._session.pattern((tier,), self.ladder.tools)
+            fresh[tier] = iter(self._session.draw_tasks(count, *path, tier, env=env))
+        return [next(fresh[task.tier]) for task in tasks]
+
     def hear(self, groups: Sequence[Group], cap: int) -> None:
-        """Count the episodes of a round that was played under a turn cap."""
+        """Count the episodes of a round that was played under a turn cap. Under an older one they say nothing now."""
+        if cap != self.turn_cap:
+            return
         episodes = [trajectory for group in groups for trajectory in group.trajectories]
         self._played += len(episodes)
         self._cut += sum(
@@ -71,14 +88,21 @@ class Climb:
             for trajectory in episodes
         )
 
+    def reach(self, update: int) -> None:
+        """Open the tiers that the schedule has for this update, and tell it."""
+        self._tell(update, self.ladder.reach(update))
+
+    def unseen(self) -> list[Task]:
+        """Unseen tasks of the open tiers, of families that can be trained on this rung: a small evaluation."""
+        session = self._session
+        if not self.enabled:
+            return session.unseen[: session.recipe.evaluation.tasks_small]
+        return self._judged_by(self.tiers, self.ladder.tools)
+
     def judge(self, update: int, result: EvaluationResult) -> None:
         """Hand an evaluation to the ladder, and tell what changed."""
         success = {tier: rate.share for tier, rate in result.by_tier.items()}
-        for move in self.ladder.judge(update, success, self._cut / max(1, self._played)):
-            tiers = ", ".join(map(str, self.tiers))
-            text = f"{move.kind.capitalize()}: {move.why} Tiers now: {tiers}; turn cap {move.turn_cap}."
-            self._session.folder.store.add_note("rl", update, NOTE, text)
-            self._session.view.message(f"Ladder, update {update}: {text}")
+        self._tell(update, self.ladder.judge(update, success, self._cut / max(1, self._played)))
         self._played = self._cut = 0
 
     def metrics(self) -> dict[str, float]:
@@ -91,18 +115,58 @@ class Climb:
         """Everything, JSON-ready."""
         return {"ladder": self.ladder.state(), "played": self._played, "cut": self._cut}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Stand again where `state` was taken."""
+    def load(self, state: dict[str, Any], step: int) -> None:
+        """Stand again where `state` was taken, after update `step`. What it says of later updates is told again."""
         self.ladder.load(state["ladder"])
         self._played, self._cut = state["played"], state["cut"]
+        for move in self.ladder.moves:
+            if move.update > step:
+                self._tell(move.update, [move])
+
+    def _tell(self, update: int, moves: Sequence[Move]) -> None:
+        """Note what changed, and say it."""
+        for move in moves:
+            tiers = ", ".join(map(str, self.tiers))
+            text = f"{move.kind.capitalize()}: {move.why} Tiers now: {tiers}; turn cap {move.turn_cap}."
+            self._session.folder.store.add_note("rl", update, NOTE, text)
+            self._session.view.message(f"Ladder, update {update}: {text}")
+
+    def _judged_by(self, tiers: Sequence[int], tools: str) -> list[Task]:
+        """The first unseen tasks of these tiers whose families can be drawn with these tools."""
+        families = {tier: self._session.pattern((tier,), tools).open_families for tier in tiers}
+        tasks = [task for task in self._session.unseen if task.family in families.get(task.tier, ())]
+        return tasks[: self._session.recipe.evaluation.tasks_small]
+
+    def _rungs(self) -> Iterator[tuple[int, list[int], str]]:
+        """Number, tiers and tool set of every rung."""
+        tools = self._section.tools or ("",)
+        tiers = sorted(self._session.recipe.env.tiers)
+        for rung in range(len(tiers)):
+            yield rung + 1, tiers[: rung + 1], tools[min(rung, len(tools) - 1)]
 
     def _refuse_empty_rungs(self) -> None:
-        """Find out now, not after the climb, whether every rung has tasks."""
-        tools = self._section.tools or ("",)
-        for rung, newest in enumerate(sorted(self._session.recipe.env.tiers)):
-            name = tools[min(rung, len(tools) - 1)]
-            for tier in (tier for tier in self._session.recipe.env.tiers if tier <= newest):
+        """Find out now, not after the climb, whether every rung has tasks to train and tasks to be judged by."""
+        for rung, tiers, tools in self._rungs():
+            for tier in tiers:
                 try:
-                    self._session.pattern((tier,), name)
+                    self._session.pattern((tier,), tools)
                 except UsageError as error:
-                    raise UsageError(f"Rung {rung + 1} of the ladder has no tasks of tier {tier}. {error}") from error
+                    raise UsageError(f"Rung {rung} of the ladder has no tasks of tier {tier}. {error}") from error
+            missing = sorted(set(tiers) - {task.tier for task in self._judged_by(tiers, tools)})
+            if missing:
+                raise UsageError(
+                    f"Rung {rung} of the ladder could not be judged: among its evaluation.tasks_small = "
+                    f"{self._session.recipe.evaluation.tasks_small} unseen tasks there is none of tier {missing[0]}. "
+                    "Raise that, and evaluation.tasks."
+                )
+
+    def _refuse_starved_tiers(self) -> None:
+        """So few tasks in an update that an open tier would never be among them."""
+        count = self._session.recipe.rl.tasks_per_update
+        for rung, tiers, _ in self._rungs():
+            starved = [tier for tier, part in self.ladder.counts(count, rung - 1).items() if not part]
+            if starved:
+                raise UsageError(
+                    f"On rung {rung} of the ladder, with tiers {tiers}, an update of rl.tasks_per_update = {count} "
+                    f"would never hold a task of tier {starved[0]}: raise that, or change ladder.newest."
+                )

@@ -11,12 +11,15 @@ of `climbing`.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
 from transformers import PreTrainedModel
 
 from ferrata.diagnostics import find_collapse
+from ferrata.errors import FerrataError
+from ferrata.learning.courses import next_read
 from ferrata.learning.learner import Learner
 from ferrata.models.adapters import has_adapters, load_adapters, save_adapters, twin
 from ferrata.models.policy import load_policy, save_policy
@@ -37,10 +40,16 @@ def run(session: Session, position: Position | None) -> None:
     learner, climb, material = make_learner(session, position), Climb(session), Material(session)
     session.view.stage("rl", section.updates)
     with Rounds(session, climb) as rounds:
+        done = position.step if position else 0
         if position:
-            _load(progress_of(position), climb, material, rounds)
-        for update in range(position.step + 1 if position else 1, section.updates + 1):
-            played = rounds.take(update)
+            _load(progress_of(position), done + 1, climb, material, rounds)
+        for update in range(done + 1, section.updates + 1):
+            try:
+                played = rounds.take(update)
+            except FerrataError:
+                if update - 1 > done:
+                    save(session, "rl", update - 1, learner, _progress(climb, material, None))
+                raise
             climb.hear(played.played, played.turn_cap)
             last = update == section.updates
             if section.staleness and not last:
@@ -48,11 +57,11 @@ def run(session: Session, position: Position | None) -> None:
             learned = learn(session, learner, material, update, played)
             if not section.staleness:
                 session.publish()
-            record(session, update, played, {**learned, **climb.metrics()})
+            record(session, update, played, learned)
             if update % recipe.evaluation.every == 0 and not last:
                 rounds.settle()
                 session.publish()
-                climb.judge(update, session.evaluate_small("rl", update, climb.tiers if climb.enabled else None))
+                climb.judge(update, session.evaluate_small("rl", update, climb.unseen()))
             if session.interrupts.requested or (update % recipe.run.checkpoint_every == 0 and not last):
                 save(session, "rl", update, learner, _progress(climb, material, rounds))
                 session.stop_if_asked()
@@ -75,7 +84,9 @@ def make_learner(session: Session, position: Position | None) -> Learner:
     """The learner, with the policy that RL started from as its frozen reference where KL is asked for."""
     section = session.recipe.rl
     reference = start_of_rl(session, is_now=position is None) if section.kl > 0 else None
-    learner = Learner(session.policy.model, section, reference, session.recipe.rollout.max_tokens)
+    budgets, policy = session.recipe.rollout, session.policy
+    read = partial(next_read, chat=policy.chat, most=budgets.max_observation_tokens, context=policy.context)
+    learner = Learner(policy.model, section, reference, budgets.max_tokens, read)
     if position:
         restore(learner, position)
     return learner
@@ -131,8 +142,8 @@ def _progress(climb: Climb, material: Material, rounds: Rounds | None) -> bytes:
     return msgspec.msgpack.encode(_Progress(climb.state(), material.state(), ahead))
 
 
-def _load(content: bytes, climb: Climb, material: Material, rounds: Rounds) -> None:
+def _load(content: bytes, update: int, climb: Climb, material: Material, rounds: Rounds) -> None:
     progress = msgspec.msgpack.decode(content, type=_Progress)
-    climb.load(progress.climb)
+    climb.load(progress.climb, update - 1)
     material.load(progress.pool)
-    rounds.restore(progress.ahead)
+    rounds.restore(update, progress.ahead)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -133,10 +133,9 @@ class Session:
         if self.sampler.version != self.version:
             self.sampler.publish(self.version)
 
-    def evaluate_small(self, stage: str, step: int, tiers: Collection[int] | None = None) -> EvaluationResult:
-        """Greedy success on the smaller set of unseen tasks, of some tiers alone where asked."""
-        tasks = [task for task in self.unseen if tiers is None or task.tier in tiers]
-        result, _ = self._evaluate(stage, step, "small", "greedy", tasks[: self.recipe.evaluation.tasks_small])
+    def evaluate_small(self, stage: str, step: int, tasks: Sequence[Task]) -> EvaluationResult:
+        """Greedy success on some of the unseen tasks."""
+        result, _ = self._evaluate(stage, step, "small", "greedy", tasks)
         self.folder.store.add_metrics(stage, step, {"time/evaluation": result.seconds})
         return result
 
