@@ -59,7 +59,7 @@ def curve(whole, name: str) -> list[float]:
 
 
 def test_everything_takes_part(whole) -> None:
-    assert curve(whole, "ladder/rung") == [0, 0, 0, 1, 1, 1]
+    assert curve(whole, "ladder/rung") == [0, 0, 1, 1, 1, 1]
     assert set(curve(whole, "ladder/turn_cap")) == {2, 6}
     assert [step for step, _ in whole.notes] == sorted(step for step, _ in whole.notes)
     assert any("schedule" in text for _, text in whole.notes)
@@ -78,7 +78,7 @@ def test_two_ladder_runs_agree_exactly(runs, recipe: Recipe, whole, tmp_path: Pa
 def test_fault_2_a_ladder_run_goes_on_exactly_also_at_the_boundary(
     runs, recipe: Recipe, whole, tmp_path: Path, step: int
 ) -> None:
-    """Update 3 is where the second tier is added: a checkpoint there must know it, and add it once."""
+    """Update 3 is the first with the second tier: a checkpoint there must know it, and add it once."""
     runs.stopped(recipe, tmp_path / "run", "rl", step)
     assert runs.resumed(tmp_path / "run") == whole
 
@@ -92,12 +92,10 @@ def test_a_round_that_fails_loses_nothing_that_was_learnt(
     recipe = load_recipe("office-smoke", [*SHAPE, f"policy.model={recipe.policy.model}", *rare])
     collect = Collector.collect
 
-    def break_down(
-        collector: Collector, requests: object, seed: int, path: tuple[object, ...], **more: object
-    ) -> object:
+    def break_down(collector: Collector, requests: object, seed: int, path: tuple[object, ...], *more, **named):
         if path[:3] == ("rl", "sampling", 5):
             raise RolloutFault("The environment is down.")
-        return collect(collector, requests, seed, path, **more)
+        return collect(collector, requests, seed, path, *more, **named)
 
     with monkeypatch.context() as patched, RunFolder.create(recipe, tmp_path / "run") as folder:
         patched.setattr(Collector, "collect", break_down)
