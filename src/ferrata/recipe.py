@@ -66,8 +66,8 @@ class EnvSection(Section):
     families: tuple[str, ...] = ()
     """Families of tasks to draw from; empty means all of the tiers. Names of other tiers are no mistake."""
     tools: str = ""
-    """Tool set of a stage, in the office 'basic', 'standard' or 'full'; empty gives each task its own. Families that
-    need more tools are left out."""
+    """Tool set, in the office 'basic', 'standard' or 'full'; empty gives each task its own. Families that need more
+    tools are left out."""
     faults: FaultSection = FaultSection()
     """Faults in training; evaluation is without."""
 
@@ -76,7 +76,8 @@ class PolicySection(Section):
     """The model to start from."""
 
     model: str = "base"
-    """'base' (ships with the package), 'smollm2-135m', or a local folder of a transformers model."""
+    """'base' (ships with the package), 'smollm2-135m', a run folder (the policy that it ended with), or a local folder
+    of a transformers model."""
     threads: Annotated[int, Field(ge=0)] = 0
     """CPU threads for tensor work; 0 means all cores."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -307,9 +308,9 @@ class ChannelSection(Section):
     outcome: Annotated[float, Field(ge=0.0)] = 1.0
     """Weight of the outcome."""
     process_lam: Share = 0.9
-    """As `rl.lam`, for rewards along the way."""
+    """As `rl.lam`, for rewards along the way; `ppo` alone reads it."""
     outcome_lam: Share = 0.95
-    """As `rl.lam`, for the outcome."""
+    """As `rl.lam`, for the outcome; `ppo` alone reads it."""
 
 
 class ValueSection(Section):
@@ -333,9 +334,10 @@ class RlSection(Section):
     view: Literal["episode", "turn"] = "episode"
     """'turn' takes every turn as an episode of its own, for comparison: what comes later does not count."""
     gamma: Share = 0.99
-    """Discount per turn, where an algorithm looks at returns from a turn on."""
+    """Discount per turn, for `reinforce++`, `ppo`, the turns of `gigpo`, and a process channel; `grpo` and `rloo` take
+    the sum of an episode's rewards."""
     lam: Share = 0.95
-    """Trace of generalised advantage estimation, per turn."""
+    """Trace of generalised advantage estimation, per turn; `ppo` alone reads it."""
     step_weight: Annotated[float, Field(ge=0.0)] = 1.0
     """Weight of GiGPO's comparison of turns from the same state, beside that of episodes."""
     channels: ChannelSection = ChannelSection()
@@ -367,7 +369,7 @@ class RlSection(Section):
     clip_high: Annotated[float, Field(gt=0.0)] = 0.2
     """Upper clip of the probability ratio: 1 + clip_high."""
     kl: Annotated[float, Field(ge=0.0)] = 0.01
-    """Weight of the KL divergence to the frozen reference, in the loss."""
+    """Weight of the KL divergence to the frozen reference, where `rl.kl_in` says."""
     kl_in: Literal["loss", "reward"] = "loss"
     """Where the divergence counts: as a term of the loss, or taken off the reward of each turn."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
@@ -385,7 +387,8 @@ class RlSection(Section):
     importance_limit: Annotated[float, Field(ge=1.0)] = 2.0
     """Largest importance weight of tokens that an older policy sampled."""
     instructions: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Share of demonstrations among the examples of each step, against forgetting."""
+    """Share of demonstrations among the examples of an update, against forgetting; they are those of `sft`, with their
+    imperfections."""
     staleness: Literal[0, 1] = 0
     """How many updates the weights that play may be older than those that learn: with 1 the next round is played
     while the learner works. What comes of older weights is trained with truncated importance weights."""
@@ -400,7 +403,8 @@ class RlSection(Section):
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
     """The gradient is scaled down to this norm."""
     min_success: Share = 0.30
-    """Entry gate: RL refuses to start below this success rate."""
+    """Entry gate: RL refuses to start below this success rate, sampled on unseen tasks of all of `env.tiers`, also of
+    those that a ladder has not opened yet."""
     min_valid: Share = 0.5
     """Entry gate: smallest share of valid actions."""
 
@@ -441,7 +445,7 @@ class LadderSection(Section):
     gate: Share = 0.40
     """Success on the newest tier over which the next one is added."""
     evaluations: Positive = 2
-    """How many evaluations running must say so, up as well as down."""
+    """How many consecutive evaluations must say so, up as well as down."""
     newest: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     """Share of the newest tier among training tasks."""
     collapse: Share = 0.5
@@ -449,7 +453,7 @@ class LadderSection(Section):
     turn_caps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (30, 60, 100)
     """Turns per episode, one after the other, none over `rollout.max_turns`; each task's own cap applies as well."""
     cut_share: Share = 0.15
-    """The next turn cap holds when a larger share of episodes is cut by this one."""
+    """The next turn cap holds when a larger share of training episodes is cut by this one, before their own."""
     tools: tuple[str, ...] = ()
     """Tool set of each rung, as `env.tools`; the last holds for all further ones. Empty gives each task its own."""
     schedule: tuple[Positive, ...] = ()
@@ -523,6 +527,11 @@ class Recipe(Section):
     ladder: LadderSection = LadderSection()
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
+
+    @property
+    def updates_per_rung(self) -> int:
+        """Fewest RL updates from one tier of the ladder to the next."""
+        return self.evaluation.every * self.ladder.evaluations
 
     @model_validator(mode="after")
     def _caps_can_hold(self) -> Self:

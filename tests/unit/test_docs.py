@@ -170,7 +170,7 @@ def test_the_files_of_a_new_project_are_these() -> None:
 def test_nobody_is_told_the_ids_of_requirements(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "office-smoke", "--dry-run", "--out", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
-    assert "Entry gate: RL refuses to start below this success rate." in result.output
+    assert "Entry gate: smallest share of valid actions." in result.output
     assert "SPEC" not in result.output + json.dumps(Recipe.model_json_schema())
     assert [page.name for page in PAGES if "(SPEC " in page.read_text(encoding="utf-8")] == []
 

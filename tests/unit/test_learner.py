@@ -117,9 +117,10 @@ def test_beside_older_examples_and_demonstrations_the_gap_is_that_of_fresh_ones(
     (true,) = logprobs_by_example(model, microbatches([Example.demonstration([1, 5], [False, True])], 99), 1)
     fresh = Example([1, 5], [False, True], [0.0, true.item() - 0.25], [1.0])
     older = Example([1, 5], [False, True], [0.0, -9.0], [1.0], stale=True)
+    sure = Example([1, 5], [False, True], [0.0, true.item()], [1.0], stale=True)
     shown = Example.demonstration([1, 5], [False, True])
     learner = Learner(model, RlSection(kl=0.0, minibatches=1))
-    metrics = learner.update([older, fresh, shown], random.Random(0))
+    metrics = learner.update([older, sure, fresh, shown], random.Random(0))
     assert metrics["rl/logprob_gap"] == pytest.approx(0.25, abs=1e-5)
     assert metrics["rl/logprob_gap_max"] == pytest.approx(0.25, abs=1e-5)
     assert "rl/logprob_gap" not in learner.update([older, shown], random.Random(0)), "nothing is fresh"

@@ -34,6 +34,7 @@ class Play:
         self.asked: list[tuple[Any, ...]] = []
         self.tiers: list[int] = []
         self.scored_for: list[int] = []
+        self.said: list[str] = []
         self.unseen = [self.make(number, tier=1 + number % 3).task for number in range(60)]
         self.notes: list[tuple[int, str]] = []
 
@@ -72,7 +73,7 @@ class Play:
         self.notes.append((step, text))
 
     def message(self, text: str) -> None:
-        pass
+        self.said.append(text)
 
 
 def rl(**settings: Any) -> RlSection:
@@ -263,6 +264,16 @@ def test_a_rung_that_cannot_be_trained_or_judged_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
         Climb(Play(make_trajectory, lambda *_: True, **ladder(), **settings))
+
+
+@pytest.mark.parametrize(("updates", "opened"), [(20, 2), (21, 0), (10, 1)])
+def test_a_run_that_is_too_short_for_its_ladder_is_told(
+    make_trajectory: MakeTrajectory, updates: int, opened: int
+) -> None:
+    play = Play(make_trajectory, lambda *_: True, rl=RlSection(updates=updates), **ladder())
+    Climb(play)
+    expected = f"with rl.updates = {updates} it opens {opened} of 3 tiers at most."
+    assert [text.endswith(expected) for text in play.said] == [True] * bool(opened)
 
 
 def test_it_is_judged_by_unseen_tasks_of_open_tiers_and_families(make_trajectory: MakeTrajectory) -> None:

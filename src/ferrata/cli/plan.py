@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ferrata.recipe import Recipe
+from ferrata.recipe import Recipe, RlSection
 
 
 def plan(recipe: Recipe) -> list[tuple[str, str]]:
@@ -11,6 +11,7 @@ def plan(recipe: Recipe) -> list[tuple[str, str]]:
     rows.append(("starts from", recipe.policy.model))
     rows += _sft(recipe) if "sft" in recipe.stages else []
     rows += _rl(recipe) if "rl" in recipe.stages else []
+    rows += _ladder(recipe) if "rl" in recipe.stages and recipe.ladder.enabled else []
     return [*rows, ("evaluation", _evaluation(recipe))]
 
 
@@ -24,12 +25,27 @@ def _rl(recipe: Recipe) -> list[tuple[str, str]]:
     section = recipe.rl
     tasks = section.updates * section.tasks_per_update
     episodes = tasks * section.group_size
+    most = episodes * (1 + section.redraws)
     steps = section.updates * section.epochs * section.minibatches
     return [
         ("RL", f"{section.updates:,} updates, {steps:,} optimizer steps"),
-        ("RL episodes", f"{episodes:,}: {tasks:,} tasks x {section.group_size} attempts"),
-        ("RL tokens", f"at most {episodes * recipe.rollout.max_tokens:,}"),
+        (
+            "RL episodes",
+            f"{episodes:,}: {tasks:,} tasks x {section.group_size} attempts{_replaced(section, most)}",
+        ),
+        ("RL tokens", f"at most {most * recipe.rollout.max_tokens:,}"),
     ]
+
+
+def _replaced(section: RlSection, most: int) -> str:
+    return f"; with replaced groups at most {most:,}" if section.redraws else ""
+
+
+def _ladder(recipe: Recipe) -> list[tuple[str, str]]:
+    section = recipe.ladder
+    if section.schedule:
+        return [("ladder", f"a tier at each of the updates {', '.join(map(str, section.schedule))}")]
+    return [("ladder", f"a tier every {recipe.updates_per_rung:,} updates at the soonest")]
 
 
 def _evaluation(recipe: Recipe) -> str:

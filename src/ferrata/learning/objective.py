@@ -101,7 +101,7 @@ class Objective:
             meters.add("rl/importance_weight", weight_N)
         self._measure(batch, logprobs_N, log_ratio_N, meters)
         if first:
-            _measure_gap(batch, logprobs_N, known, meters)
+            _measure_gap(batch, logprobs_N, meters)
         return loss_N
 
     @torch.no_grad()
@@ -132,14 +132,10 @@ def _sampled(values_N: Tensor, batch: MicroBatch) -> Tensor:
 
 
 @torch.no_grad()
-def _measure_gap(batch: MicroBatch, logprobs_N: Tensor, known: Known, meters: Meters) -> None:
+def _measure_gap(batch: MicroBatch, logprobs_N: Tensor, meters: Meters) -> None:
     """Before any step: how far sampler and learner are apart on what the policy as it is now sampled."""
     gap_N = (logprobs_N - batch.sampled_logprobs_N).abs()
-    if batch.sampled_N is not None:
-        gap_N = gap_N[batch.sampled_N]
-    if known.start_N is not None:
-        fresh_N = known.start_N == batch.sampled_logprobs_N
-        gap_N = gap_N[fresh_N if batch.sampled_N is None else fresh_N[batch.sampled_N]]
+    gap_N = gap_N if batch.fresh_N is None else gap_N[batch.fresh_N]
     if len(gap_N):
         meters.add("rl/logprob_gap", gap_N)
         meters.largest("rl/logprob_gap_max", float(gap_N.max()))

@@ -121,6 +121,8 @@ class MicroBatch:
     """Trained ids of each example; they sum to N."""
     sampled_N: Tensor | None
     """False for the ids of demonstrations, which nobody sampled; None when all were sampled."""
+    fresh_N: Tensor | None
+    """True for what the policy as it is now sampled: neither older weights nor nobody; None when that holds for all."""
     firsts_S: Tensor
     """Which of the N ids is the first of a turn; S turns, example after example."""
 
@@ -236,8 +238,13 @@ def _micro_batch(
         temperatures_N=torch.tensor(temperatures) if any(t != 1.0 for t in temperatures) else None,
         counts=[len(example.targets) for example in chosen],
         sampled_N=None if all(e.sampled for e in chosen) else torch.tensor([e.sampled for e, _ in flat]),
+        fresh_N=None if all(map(_fresh, chosen)) else torch.tensor([_fresh(example) for example, _ in flat]),
         firsts_S=_firsts(chosen),
     )
+
+
+def _fresh(example: Example) -> bool:
+    return example.sampled and not example.stale
 
 
 def _advantages(example: Example) -> Sequence[float]:

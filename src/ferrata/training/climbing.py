@@ -41,6 +41,7 @@ class Climb:
         if self._section.enabled:
             self._refuse_empty_rungs()
             self._refuse_starved_tiers()
+            self._tell_of_short_runs()
 
     @property
     def enabled(self) -> bool:
@@ -159,6 +160,18 @@ class Climb:
                     f"{self._session.recipe.evaluation.tasks_small} unseen tasks there is none of tier {missing[0]}. "
                     "Raise that, and evaluation.tasks."
                 )
+
+    def _tell_of_short_runs(self) -> None:
+        """Some recipes end before the last tier could open."""
+        recipe = self._session.recipe
+        # The last update is evaluated for the report, not for the ladder.
+        reached = (recipe.rl.updates - 1) // recipe.updates_per_rung
+        if not self._section.schedule and reached < len(recipe.env.tiers) - 1:
+            self._session.view.message(
+                f"The ladder opens a tier every {recipe.updates_per_rung} updates at the soonest (evaluation.every x "
+                f"ladder.evaluations), so with rl.updates = {recipe.rl.updates} it opens {reached + 1} of "
+                f"{len(recipe.env.tiers)} tiers at most."
+            )
 
     def _refuse_starved_tiers(self) -> None:
         """So few tasks in an update that an open tier would never be among them."""
