@@ -19,6 +19,7 @@ SHAPE = [
     "sft.updates=0",
     "rl.updates=2",
     "rl.learning_rate=0.003",
+    "rl.algorithm=reinforce++",  # it learns from every episode: groups of a policy without SFT seldom differ
     "rl.tasks_per_update=6",
     "evaluation.tasks=2",
     "evaluation.tasks_small=2",
