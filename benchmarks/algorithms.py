@@ -9,12 +9,11 @@ Nothing but the algorithm differs; settings were chosen for GRPO.
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from arms import beside, percent, seconds, success, train
+from arms import beside, parser, percent, seconds, success, train
 
 RECIPE = "office-quickstart"
 ALGORITHMS = ("grpo", "rloo", "reinforce++", "gigpo", "ppo")
@@ -34,15 +33,9 @@ def go_on(out: Path, common: list[str], seed: int, algorithm: str, updates: int)
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/algorithms"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--updates", type=int, default=25)
-    parser.add_argument("--tasks", type=int, default=200)
-    parser.add_argument("--beside", type=int, default=2, help="runs at a time")
-    parser.add_argument("--threads", type=int, default=1, help="of each run")
-    parser.add_argument("settings", nargs="*", help="of all runs, as in `ferrata train`")
-    options = parser.parse_args()
+    arguments = parser(__doc__.splitlines()[0], "runs/algorithms")
+    arguments.add_argument("--updates", type=int, default=25)
+    options = arguments.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     common = [f"policy.threads={options.threads}", *options.settings]
     beside([partial(begin, options.out, common, seed) for seed in options.seeds], options.beside)

@@ -7,6 +7,7 @@ beside(jobs, most)                several at a time, each with its share of the 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -17,6 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from ferrata.runs import RunFolder
+
+
+def parser(description: str, out: str) -> argparse.ArgumentParser:
+    """Where runs are written, which seeds, how they are evaluated, how many run at a time, and settings of all runs."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--out", type=Path, default=Path(out))
+    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options.add_argument("--tasks", type=int, default=200)
+    options.add_argument("--beside", type=int, default=2, help="runs at a time")
+    options.add_argument("--threads", type=int, default=1, help="of each run")
+    options.add_argument("settings", nargs="*", help="of all runs, as in `ferrata train`")
+    return options
 
 
 def train(folder: Path, recipe: str, *settings: str) -> None:

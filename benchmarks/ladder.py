@@ -15,11 +15,10 @@ given more tokens and more time. All are evaluated on the same tasks. A run take
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
 
-from arms import beside, percent, seconds, success, train
+from arms import beside, parser, percent, seconds, success, train
 
 RECIPE = "office-ladder"
 UNPAID = ("process", "efficiency", "near_repeat", "repeat", "format", "invalid")
@@ -47,14 +46,8 @@ def _folder(out: Path, way: str, seed: int) -> Path:
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/ladder"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--tasks", type=int, default=200)
-    parser.add_argument("--beside", type=int, default=2, help="runs at a time")
-    parser.add_argument("--threads", type=int, default=1, help="of each run")
-    parser.add_argument("settings", nargs="*", help="of all runs, as in `ferrata train`")
-    options = parser.parse_args()
+    arguments = parser(__doc__.splitlines()[0], "runs/ladder")
+    options = arguments.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     common = [f"policy.threads={options.threads}", *options.settings]
     beside([partial(begin, options.out, common, seed) for seed in options.seeds], options.beside)

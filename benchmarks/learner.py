@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from torch.nn import functional
@@ -92,13 +93,9 @@ def naive(model: PreTrainedModel, examples: Sequence[Example], dtype: str) -> No
 def learn(model: PreTrainedModel, examples: Sequence[Example], dtype: str, shared: bool) -> None:
     """One update of the learner, its optimizer's step left out."""
     learner = Learner(model, RlSection(kl=0.0, entropy=0.0, minibatches=1, dtype=dtype))
-    learner._optimizer.step = lambda: None  # type: ignore[method-assign]
-    before = packing.MIN_SHARED_TOKENS
-    packing.MIN_SHARED_TOKENS = before if shared else 10**9
-    try:
+    alone = patch.object(packing, "MIN_SHARED_TOKENS", packing.MIN_SHARED_TOKENS if shared else 10**9)
+    with alone, patch("ferrata.learning.learner.guarded_step", lambda optimizer, norm: 0.0):
         learner.update(examples, random.Random(0))
-    finally:
-        packing.MIN_SHARED_TOKENS = before
 
 
 WAYS: dict[str, Callable[[PreTrainedModel, Sequence[Example], str], None]] = {

@@ -150,7 +150,7 @@ def recipe_page() -> str:
     plain = {name: field for name, field in fields.items() if name not in sections}
     shipped = [(code(name), load_recipe(name).description) for name in sorted(shipped_recipes())]
     parts = [
-        GENERATED.format(source="`src/ferrata/recipe.py`"),
+        GENERATED.format(source="`src/ferrata/recipe/`"),
         "# Recipe",
         paragraph(
             "A recipe is a TOML file. A key that is left out has its default; an unknown key is refused with the "

@@ -9,7 +9,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ferrata.errors import PolicyError
 from ferrata.learning import forward
-from ferrata.learning.attention import _refuse_variants
 from ferrata.learning.batch import Example, split, trained_tokens
 from ferrata.learning.forward import (
     check_model,
@@ -19,6 +18,7 @@ from ferrata.learning.forward import (
     trained_hidden,
 )
 from ferrata.learning.packing import MicroBatch, microbatches
+from ferrata.models.variants import refuse_variants
 
 VOCABULARY = 23
 
@@ -159,8 +159,8 @@ def test_never_more_logits_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_sliding_window_is_refused_by_name_where_it_would_matter() -> None:
     with pytest.raises(PolicyError, match="sliding_window, which the learner does not support"):
-        _refuse_variants({"sliding_window": 4}, 5)
-    _refuse_variants({"sliding_window": 5}, 5)
+        refuse_variants({"sliding_window": 4}, 5, "the learner")
+    refuse_variants({"sliding_window": 5}, 5, "the learner")
 
 
 def test_an_example_without_a_trained_token_has_no_row() -> None:

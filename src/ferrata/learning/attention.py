@@ -21,13 +21,11 @@ from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
-from ferrata.errors import PolicyError
 from ferrata.learning.packing import Layout, Rows
+from ferrata.models.variants import refuse_variants
 
 ATTENTION = "ferrata_packed"
 """Name of `packed_attention` in transformers' table."""
-_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
-"""Arguments that change the attention formula; a model that passes one is refused."""
 
 
 @contextmanager
@@ -57,7 +55,7 @@ def packed_attention(
         PolicyError: the model asks for another attention than full causal attention.
     """
     assert layout is not None, "packed attention runs inside a learner only"
-    _refuse_variants(kwargs, int(layout.positions.max()) + 1)
+    refuse_variants(kwargs, int(layout.positions.max()) + 1, "the learner")
     query_THD, key_TKD, value_TKD = (states[0].transpose(0, 1) for states in (query, key, value))
     heads = query_THD.shape[1] // key_TKD.shape[1]
     rows, split = layout.root_rows, layout.root_rows.packed
@@ -119,12 +117,3 @@ def _taken(states: Tensor, places: Tensor, all_of_them: bool) -> Tensor:
     """The states at these places; as an embedding, whose backward pass adds rows up in one go."""
     flat = states.flatten(1)
     return flat if all_of_them else functional.embedding(places, flat)
-
-
-def _refuse_variants(arguments: dict[str, Any], longest: int) -> None:
-    window = arguments.get("sliding_window")
-    asked = [name for name in _UNSUPPORTED if arguments.get(name) is not None]
-    if window is not None and window < longest:
-        asked.append("sliding_window")
-    if asked:
-        raise PolicyError(f"This model's attention uses {', '.join(asked)}, which the learner does not support.")

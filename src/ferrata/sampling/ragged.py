@@ -36,6 +36,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache
 
 from ferrata.errors import PolicyError
+from ferrata.models.variants import refuse_variants
 
 ATTENTION = "ferrata_ragged"
 """Name of `ragged_attention` in transformers' table."""
@@ -43,9 +44,6 @@ ATTENTION = "ferrata_ragged"
 LONG_TOKENS = 512
 """From this length on, attention of sampling episodes is computed in blocks of `BLOCK_SLOTS` slots."""
 BLOCK_SLOTS = 4
-
-_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
-"""Arguments that change the attention formula; a model that passes one is refused."""
 
 Integers = NDArray[np.int64]
 
@@ -216,7 +214,7 @@ def ragged_attention(
 ) -> tuple[Tensor, None]:
     """Attention of packed queries (1, H, T, D) over the store (S, K, C, D); returns (1, T, H, D)."""
     assert packing is not None, "ragged attention runs inside a sampler only"
-    refuse_variants(kwargs, key.shape[2])
+    refuse_variants(kwargs, key.shape[2], "the local sampler")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     return attend(query[0].transpose(0, 1), key, value, packing, scale).unsqueeze(0), None
 
@@ -229,16 +227,6 @@ def attend(query_THD: Tensor, key: Tensor, value: Tensor, packing: Packing, scal
     if len(packing.counts):
         parts.append(_reading_attention(query_THD[packing.sampling :], key, value, packing, scale))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def refuse_variants(arguments: dict[str, Any], capacity: int) -> None:
-    """Raise PolicyError when a model asks for an attention that this module does not compute."""
-    window = arguments.get("sliding_window")
-    asked = [name for name in _UNSUPPORTED if arguments.get(name) is not None]
-    if window is not None and window < capacity:
-        asked.append("sliding_window")
-    if asked:
-        raise PolicyError(f"This model's attention uses {', '.join(asked)}, which the local sampler does not support.")
 
 
 def _sampling_attention(query_MHD: Tensor, key: Tensor, value: Tensor, packing: Packing) -> Tensor:
