@@ -4,6 +4,7 @@
     shipped_recipes   names of those that ship
     flatten           a recipe as dotted keys and values
     dump_recipe       a recipe as TOML, every key with its meaning
+    as_toml           one value, as an override takes it
 
 Whatever a person writes ends in a Recipe or in one sentence: RecipeError or UnknownNameError.
 """
@@ -222,7 +223,7 @@ def _sentence(fault: ErrorDetails) -> str:
     expected = _EXPECTED.get(fault["type"])
     if expected is None:
         return f"Wrong value for '{key}': {fault['msg'].removeprefix('Value error, ')}."
-    shown = _shortened(_toml(fault["input"]))
+    shown = _shortened(as_toml(fault["input"]))
     return f"Wrong value for '{key}': {shown}; expected {expected.format(**fault.get('ctx', {}))}."
 
 
@@ -245,11 +246,11 @@ def _dump_section(section: Section, prefix: str) -> list[str]:
 
 
 def _dump_key(name: str, value: Any, meaning: str | None) -> str:
-    line = f"{name} = {_toml(value)}"
+    line = f"{name} = {as_toml(value)}"
     return f"{line}  # {' '.join(meaning.split())}" if meaning else line
 
 
-def _toml(value: Any) -> str:
+def as_toml(value: Any) -> str:
     """One value as TOML; what is None has no place in it."""
     if isinstance(value, Section):
         value = value.model_dump(exclude_none=True)
@@ -257,7 +258,7 @@ def _toml(value: Any) -> str:
         # JSON's escapes are TOML's, but for the one control character that JSON lets stand.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(as_toml(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_toml(key)} = {_toml(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{as_toml(key)} = {as_toml(item)}' for key, item in value.items())}}}"
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -17,6 +17,7 @@ from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import SilentView
 from ferrata.training import pipeline
+from ferrata.training.material import Material
 from ferrata.training.session import Session
 
 SHAPE = [
@@ -83,30 +84,64 @@ def test_fault_2_a_ladder_run_goes_on_exactly_also_at_the_boundary(
     assert runs.resumed(tmp_path / "run") == whole
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
-def test_a_round_that_fails_loses_nothing_that_was_learnt(
-    runs, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
-) -> None:
-    """The environment breaks down in the fifth round, far from a checkpoint; mended, the run goes on from there."""
-    rare = ["run.checkpoint_every=99", "evaluation.every=99", f"rl.staleness={staleness}"]
-    recipe = load_recipe("office-smoke", [*SHAPE, f"policy.model={recipe.policy.model}", *rare])
-    collect = Collector.collect
+@pytest.fixture(scope="module", params=[0, 1])
+def rare(request: pytest.FixtureRequest, recipe: Recipe) -> Recipe:
+    """Played one round ahead or not, with no checkpoint before the last update."""
+    rare = ["run.checkpoint_every=99", "evaluation.every=4", f"rl.staleness={request.param}", "ladder.turn_caps=[6]"]
+    return load_recipe("office-smoke", [*SHAPE, f"policy.model={recipe.policy.model}", *rare])
 
-    def break_down(collector: Collector, requests: object, seed: int, path: tuple[object, ...], *more, **named):
+
+@pytest.fixture(scope="module")
+def undisturbed(runs, rare: Recipe, tmp_path_factory: pytest.TempPathFactory):
+    return runs.whole(rare, tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "kept"),
+    [("a round", 4), ("a demonstration", 4), ("a small evaluation", 4), ("the last evaluation", 6)],
+)
+def test_what_fails_loses_nothing_that_was_learnt(
+    runs, rare: Recipe, undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str, kept: int
+) -> None:
+    """Something breaks down far from a checkpoint; mended, the run goes on from there as if nothing had happened."""
+    with monkeypatch.context() as patched, RunFolder.create(rare, tmp_path / "run") as folder:
+        break_down(patched, breaks)
+        with pytest.raises(RolloutFault, match="down"):
+            pipeline.run(rare, folder, SilentView(), Interrupts(lambda text: None))
+        assert folder.checkpoints.latest().state["step"] == kept
+        assert [step for step, _ in folder.store.metrics("rl/tokens", "rl")] == list(range(1, kept + 1))
+    resumed = runs.resumed(tmp_path / "run")
+    assert [step for step, _ in resumed.numbers["rl/tokens"]] == [1, 2, 3, 4, 5, 6]
+    if not (rare.rl.staleness and breaks == "a round"):
+        assert resumed == undisturbed
+
+
+def break_down(patched: pytest.MonkeyPatch, breaks: str) -> None:
+    """Make the fifth round fail, or its demonstrations, or the evaluation after the fourth, or the last."""
+    collect, gather, evaluate = Collector.collect, Material._demonstrations, Session._evaluate
+    failing = (4, "small", "greedy") if breaks == "a small evaluation" else (6, "full", "sampled")
+
+    def no_round(collector: Collector, requests: object, seed: int, path: tuple[object, ...], *more, **named):
         if path[:3] == ("rl", "sampling", 5):
             raise RolloutFault("The environment is down.")
         return collect(collector, requests, seed, path, *more, **named)
 
-    with monkeypatch.context() as patched, RunFolder.create(recipe, tmp_path / "run") as folder:
-        patched.setattr(Collector, "collect", break_down)
-        with pytest.raises(RolloutFault, match="down"):
-            pipeline.run(recipe, folder, SilentView(), Interrupts(lambda text: None))
-        assert folder.checkpoints.latest().state["step"] == 4
-        assert [step for step, _ in folder.store.metrics("rl/tokens", "rl")] == [1, 2, 3, 4]
-    resumed = runs.resumed(tmp_path / "run")
-    assert [step for step, _ in resumed.numbers["rl/tokens"]] == [1, 2, 3, 4, 5, 6]
-    if not staleness:
-        assert resumed == runs.whole(recipe, tmp_path / "whole"), "nothing was ahead: it is as if nothing had happened"
+    def no_demonstration(material: Material, update: int, others: int):
+        if update == 5:
+            raise RolloutFault("The script is down.")
+        return gather(material, update, others)
+
+    def no_evaluation(session: Session, stage: str, step: int, kind: str, decoding: str, tasks: object):
+        if (step, kind, decoding) == failing:
+            raise RolloutFault("The judge is down.")
+        return evaluate(session, stage, step, kind, decoding, tasks)
+
+    if breaks == "a round":
+        patched.setattr(Collector, "collect", no_round)
+    elif breaks == "a demonstration":
+        patched.setattr(Material, "_demonstrations", no_demonstration)
+    else:
+        patched.setattr(Session, "_evaluate", no_evaluation)
 
 
 def go_on(recipe: Recipe, path: Path) -> None:

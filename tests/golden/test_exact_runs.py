@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ferrata import load_recipe
+from ferrata.errors import CheckpointError
 from ferrata.recipe import Recipe
+from ferrata.runs import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +55,29 @@ def test_a_run_without_a_checkpoint_begins_again(runs, recipe: Recipe, whole, tm
 def test_another_seed_gives_other_numbers(runs, recipe: Recipe, whole, tmp_path: Path) -> None:
     other = runs.whole(load_recipe("office-smoke", ["seed=1", "rl.updates=1"]), tmp_path / "run")
     assert other.numbers["sft/loss"] != whole.numbers["sft/loss"]
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_left_as_it_is(runs, recipe: Recipe, tmp_path: Path) -> None:
+    runs.stopped(recipe, tmp_path / "run", "rl", 1)
+    for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
+        (checkpoint / "state.json").write_text("{}")
+    before = metrics(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"No checkpoint in .* is whole \(.*: state.json was altered"):
+        runs.resumed(tmp_path / "run")
+    assert metrics(tmp_path / "run") == before != {}
+
+
+def test_an_altered_reference_is_not_gone_on_with(runs, recipe: Recipe, tmp_path: Path) -> None:
+    """It would change the divergence of all that follows, and nobody would see it."""
+    runs.stopped(recipe, tmp_path / "run", "rl", 1)
+    file = tmp_path / "run" / "reference" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"RL started from.*model.safetensors was altered"):
+        runs.resumed(tmp_path / "run")
+
+
+def metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
+    with RunFolder.open(path) as folder:
+        return {name: folder.store.metrics(name) for name in folder.store.metric_names()}

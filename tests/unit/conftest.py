@@ -1,12 +1,15 @@
-"""Hand-made trajectories for the tests of evaluation and viewer."""
+"""Hand-made trajectories for the tests of evaluation and viewer, and the two environments that ship."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from ferrata.envs.office import OfficeEnvironment
+from ferrata.envs.support import SupportEnvironment
 from ferrata.records import Action, Event, EventKind, StopReason, Task, Trajectory, Turn
+from ferrata.rewards import RewardSpec
 
 MakeTrajectory = Callable[..., Trajectory]
 
@@ -65,3 +68,17 @@ def make_trajectory() -> MakeTrajectory:
         )
 
     return make
+
+
+@pytest.fixture(scope="module")
+def office() -> Iterator[OfficeEnvironment]:
+    env = OfficeEnvironment(tiers=(1, 2, 3), score=RewardSpec())
+    yield env
+    env.close()
+
+
+@pytest.fixture
+def support() -> Iterator[SupportEnvironment]:
+    env = SupportEnvironment((1, 2, 3), score=RewardSpec())
+    yield env
+    env.close()

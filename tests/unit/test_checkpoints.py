@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ferrata.runs import Checkpoints
+from ferrata.errors import CheckpointError
+from ferrata.runs import Checkpoints, broken, seal
 
 
 def writer(text: str):
@@ -108,3 +109,22 @@ def test_a_damaged_checkpoint_is_ignored_with_a_note(checkpoints: Checkpoints, d
 def test_numbers_go_on_after_a_damaged_one(checkpoints: Checkpoints) -> None:
     remove_manifest(checkpoints.save("rl-1", writer("w"), {}))
     assert checkpoints.save("rl-1", writer("w"), {}).name == "000002-rl-1"
+
+
+def test_where_checkpoints_are_and_none_is_whole_nothing_is_begun_anew(checkpoints: Checkpoints) -> None:
+    checkpoints.refuse_loss()
+    first, second = (checkpoints.save(f"rl-{step}", writer("w"), {"step": step}) for step in (1, 2))
+    (first / "w").write_bytes(b"other")
+    checkpoints.refuse_loss()
+    (second / "more").write_text("")
+    with pytest.raises(CheckpointError, match=r"000002-rl-2: more was altered or torn; 000001-rl-1: w was altered"):
+        checkpoints.refuse_loss()
+
+
+def test_a_sealed_folder_is_known_to_be_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"abc")
+    assert broken(tmp_path) == "it was not finished"
+    seal(tmp_path)
+    assert broken(tmp_path) is None
+    (tmp_path / "weights").write_bytes(b"abd")
+    assert broken(tmp_path) == "weights was altered or torn"

@@ -132,8 +132,9 @@ def test_a_slow_environment_is_measured_for_twenty_seconds(office: Environment, 
 
 def test_without_scripts_only_what_imitates_is_refused(errand: type[Environment], policy: Policy) -> None:
     env = errand()
-    with pytest.raises(TaskError, match=r"write scripts\(\)"):
-        measure(recipe(), env, policy)
+    for imitates in ([], ['stages=["rl"]', "rl.instructions=0.1"]):
+        with pytest.raises(TaskError, match=r"write scripts\(\)"):
+            measure(recipe(*imitates), env, policy)
     assert measure(recipe('stages=["rl"]'), env, policy).sentences == []
 
 

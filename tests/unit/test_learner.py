@@ -169,6 +169,27 @@ def test_a_gradient_that_is_not_finite_is_refused_and_counted() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_the_learning_rate_falls_with_every_update_also_where_nothing_is_learnt() -> None:
+    """Of a run on long tasks many rounds may have no spread; by its end the rate has fallen all the same."""
+    learner = Learner(tiny_policy(), RlSection(kl=0.0, updates=4, learning_rate=1e-3, learning_rate_decay=1.0))
+    stream, rates = random.Random(0), []
+    for examples in ([], sampled(learner.model, stream), [], []):
+        rates.append(learner.learning_rate)
+        learner.update(examples, stream)
+    assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4])
+    assert learner.learning_rate == 0.0
+
+
+def test_while_the_value_head_warms_up_the_entropy_bonus_stays_as_it_is() -> None:
+    section = RlSection(algorithm="ppo", kl=0.0, entropy=0.01, entropy_target=9.0, value={"warmup": 1})
+    learner, stream, weights = Learner(tiny_policy(), section), random.Random(0), []
+    for _ in range(2):
+        drawn = sampled(learner.model, stream)
+        examples = [replace(one, turns=[2], values=[[0.0]], value_targets=[[1.0]]) for one in drawn]
+        weights.append(learner.update(examples, stream)["rl/entropy_weight"])
+    assert weights[0] == 0.01 < weights[1], "the policy is far below its target, but it does not learn yet"
+
+
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_resuming_gives_the_same_next_update(kind: str) -> None:
     model, stream = tiny_policy(), random.Random(0)

@@ -56,6 +56,13 @@ def test_saving_replaces_what_was_there_and_leaves_nothing_beside_it(tiny_policy
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
 
 
+def test_what_a_killed_process_left_is_swept_away(tiny_policy: Policy, tmp_path: Path) -> None:
+    for left in (".kept.writing-1", ".kept.old-1", ".other.writing-1"):
+        (tmp_path / left).mkdir()
+    save_policy(tiny_policy, tmp_path / "kept")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.writing-1", "kept"]
+
+
 def test_a_failed_save_leaves_the_old_policy(
     tiny_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,26 @@ def test_the_command_reproduces_the_recipe(run: Path) -> None:
         assert load_recipe(name, overrides) == folder.recipe
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "rl.channels.apart=true",
+        "rl.value.warmup=3",
+        "env.faults.timeout=0.25",
+        'env.faults.missing={read_file=0.5, "*"=0.125}',
+        'rewards.phases=[{name="late", from_update=2, process=0.1}, {name="later", from_update=3, success=6.0}]',
+        'env.families=["report", "approval"]',
+        "description='it\\'s \"quoted\"'",
+        "rl.kl=0.0",
+    ],
+)
+def test_every_kind_of_setting_is_in_the_command(tmp_path: Path, override: str) -> None:
+    recipe = load_recipe("office-smoke", [override.replace("\\'", "’")])
+    assert recipe != load_recipe("office-smoke")
+    _, _, name, *overrides = shlex.split(reproduce_command(recipe, tmp_path))
+    assert load_recipe(name, overrides) == recipe
+
+
 # What it does not know --------------------------------------------------------------------------------------
 
 

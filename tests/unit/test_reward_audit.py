@@ -2,216 +2,30 @@
 
 from __future__ import annotations
 
-import io
-import json
-import random
-import sys
-from pathlib import Path
-from typing import ClassVar
-
-import msgspec
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
 
-from ferrata.cli import auditing_rewards
-from ferrata.cli.main import app
-from ferrata.envs import Effect, Environment, Script, Task, ToolError, call, tool
 from ferrata.envs.office import OfficeEnvironment
 from ferrata.errors import EnvironmentFault, TaskError
-from ferrata.evaluation.exploiters import EXPLOITERS, Scene
-from ferrata.evaluation.reward_audit import (
-    CLUMSY,
-    CONSTANT,
-    PLAYERS,
-    Episode,
-    RewardAudit,
-    audit_rewards,
-    find_holes,
-    make_scenes,
-    play,
-)
+from ferrata.evaluation.exploiters import EXPLOITERS
+from ferrata.evaluation.reward_audit import CLUMSY, CONSTANT, PLAYERS, Episode, audit_rewards, find_holes
 from ferrata.recipe import RewardPhase, RewardSection
-from ferrata.records import Event, EventKind
 from ferrata.rewards import RewardSpec
-from ferrata.seeds import stream
 
-
-class Shelf(Environment):
-    """Read the label of a box, then report its number."""
-
-    name = "shelf"
-    families: ClassVar = {1: ("label", "weight")}
-
-    def generate(self, family: str, tier: int, stream: random.Random, split: str) -> Task:
-        number = 2 * stream.randrange(10**6) + (split == "eval")
-        box = f"box/{stream.randrange(100)}"
-        world = {"box": box, "number": number}
-        return Task(self.name, family, tier, split, f"Report the {family} of {box}.", world, ("read", "reported"), 10)
-
-    @tool("Read what stands on a box.")
-    def read(self, box: str) -> str:
-        if box.strip() != self.task.world["box"]:
-            raise ToolError("there is no such box")
-        self.reach("read")
-        return f"{self.task.family}: {self.task.world['number']}"
-
-    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
-    def report(self, number: int, note: str = "") -> str:
-        if number == self.task.world["number"]:
-            self.reach("reported")
-        self.finish("reported" in self.reached)
-        return "reported"
-
-    def scripts(self, task: Task) -> list[Script]:
-        look, number = call("read", box=task.world["box"]), task.world["number"]
-        return [
-            Script("reads and reports", (look, call("report", number=number, confirm=True)), True),
-            Script("reports wrongly", (look, call("report", number=number + 2, confirm=True)), False),
-        ]
-
-
-class PaysEveryQuery(Shelf):
-    """The planted hole: every useful query counts, not only the first, and in one family alone."""
-
-    def reach(self, subgoal: str) -> None:
-        if self.task.family == "weight" and subgoal in self.reached:
-            self._events.append(Event(EventKind.SUBGOAL, subgoal))
-        super().reach(subgoal)
-
-
-class BelievesAnybody(Shelf):
-    """The judge takes any report."""
-
-    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
-    def report(self, number: int, note: str = "") -> str:
-        self.reach("reported")
-        self.finish(True)
-        return "reported"
-
-
-class BelievesWeights(BelievesAnybody):
-    """The judge takes any report of a weight."""
-
-    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
-    def report(self, number: int, note: str = "") -> str:
-        if self.task.family == "weight":
-            return super().report(number, note)
-        return Shelf.report(self, number, note)
-
-    def scripts(self, task: Task) -> list[Script]:
-        solution, _ = super().scripts(task)
-        return [solution, Script("only reads", solution.texts[:1], False)]
-
-
-class ExactText(Shelf):
-    """The report is a text, which must be the number."""
-
-    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
-    def report(self, number: str) -> str:
-        self.decide(number == self.answer)
-        return "reported"
-
-    def decide(self, right: bool) -> None:
-        if right:
-            self.reach("reported")
-        self.finish(right)
-
-    @property
-    def answer(self) -> str:
-        return str(self.task.world["number"] % 1000)
-
-    @tool("Read what stands on a box.")
-    def read(self, box: str) -> str:
-        super().read(box)
-        return f"{self.task.family}: {self.answer}"
-
-    def scripts(self, task: Task) -> list[Script]:
-        look, number = call("read", box=task.world["box"]), str(task.world["number"] % 1000)
-        return [
-            Script("reads and reports", (look, call("report", number=number, confirm=True)), True),
-            Script("reports wrongly", (look, call("report", number="none", confirm=True)), False),
-        ]
-
-
-class FindsItInside(ExactText):
-    """The judge looks for the number anywhere in the report."""
-
-    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
-    def report(self, number: str) -> str:
-        self.decide(self.answer in number)
-        return "reported"
-
-
-class PaysEveryWording(ExactText):
-    """A search pays for each new wording that finds the box."""
-
-    @tool("Read what stands on a box.")
-    def read(self, box: str) -> str:
-        if not box or box.lower() not in self.task.world["box"]:
-            raise ToolError("there is no such box")
-        self.reach("read")
-        self._events.append(Event(EventKind.SUBGOAL, "read"))
-        return f"{self.task.family}: {self.answer}"
-
-
-class Chooses(ExactText):
-    """The answer is one of two words of the instruction."""
-
-    def generate(self, family: str, tier: int, stream: random.Random, split: str) -> Task:
-        task = super().generate(family, tier, stream, split)
-        return msgspec.structs.replace(task, instruction=f"{task.instruction} Say even or odd.")
-
-    @property
-    def answer(self) -> str:
-        return ("even", "odd")[self.task.world["number"] // 2 % 2]
-
-    def scripts(self, task: Task) -> list[Script]:
-        look, right = call("read", box=task.world["box"]), task.world["number"] // 2 % 2
-        return [
-            Script("says it", (look, call("report", number=("even", "odd")[right], confirm=True)), True),
-            Script("says the other", (look, call("report", number=("odd", "even")[right], confirm=True)), False),
-        ]
-
-
-class AlwaysSeven(ExactText):
-    """Nobody needs to look: the answer is seven in every task."""
-
-    @property
-    def answer(self) -> str:
-        return "7"
-
-    @tool("Read what stands on a box.")
-    def read(self, box: str) -> str:
-        self.reach("read")
-        return "7"
-
-    def scripts(self, task: Task) -> list[Script]:
-        look = call("read", box=task.world["box"])
-        return [
-            Script("says it", (look, call("report", number="7", confirm=True)), True),
-            Script("says another", (look, call("report", number="8", confirm=True)), False),
-        ]
-
-
-class CannotBeSolved(Shelf):
-    @tool("Report the number.", effect=Effect.IRREVERSIBLE)
-    def report(self, number: int, note: str = "") -> str:
-        self.finish(False)
-        return "reported"
-
-
-class Crashes(Shelf):
-    @tool("Read what stands on a box.")
-    def read(self, box: str) -> str:
-        raise RuntimeError("the shelf fell down")
-
-
-WITHOUT_RULE = RewardSection(process=0.05, repeat=0.0, near_repeat=0.0)
-
-
-def audit(kind: type[Environment], section: RewardSection | None = None, tasks: int = 12) -> RewardAudit:
-    return audit_rewards(kind, (1,), RewardSpec(section), tasks=tasks)
+from .shelves import (
+    WITHOUT_RULE,
+    AlwaysSeven,
+    BelievesAnybody,
+    BelievesWeights,
+    CannotBeSolved,
+    Chooses,
+    Crashes,
+    ExactText,
+    FindsItInside,
+    PaysEveryQuery,
+    PaysEveryWording,
+    Shelf,
+    audit,
+)
 
 
 def test_no_hole_where_there_is_none() -> None:
@@ -345,37 +159,6 @@ def test_the_audit_is_the_same_every_time() -> None:
     assert audit(PaysEveryQuery, WITHOUT_RULE) == audit(PaysEveryQuery, WITHOUT_RULE)
 
 
-@pytest.fixture
-def scenes() -> list[Scene]:
-    env = Shelf()
-    return make_scenes(env, env.tasks("train", 6))
-
-
-def texts(scene: Scene, player: str, n: int = 6) -> list[str]:
-    scene.seen = [scene.task.instruction]
-    playing = EXPLOITERS[player](scene, stream(0, player))
-    return [next(playing) for _ in range(n)]
-
-
-def test_each_exploiter_does_what_it_is_called(scenes: list[Scene]) -> None:
-    scene = scenes[0]
-    box, number = scene.task.world["box"], scene.task.world["number"]
-    assert set(texts(scene, "repeat a query")) == {call("read", box=box)}
-    assert len(set(texts(scene, "rephrase a query"))) == 6
-    assert {json.loads(text)["action"] for text in texts(scene, "call everything")} == {"read", "report"}
-    assert all(len(text) > 1000 for text in texts(scene, "talk a lot"))
-    assert texts(scene, "empty answer")[0] == call("report", number=0, confirm=True)
-    first = json.loads(texts(scene, "submit at once")[0])
-    assert first["action"] == "report"
-    assert first["arguments"]["number"] != number
-    assert all(json.loads(text)["action"] == "read" for text in texts(scene, "never submit"))
-
-
-def test_call_everything_finds_its_arguments_in_the_text(scenes: list[Scene]) -> None:
-    boxes = {json.loads(text)["arguments"].get("box") for text in texts(scenes[0], "call everything", 60)}
-    assert scenes[0].task.world["box"] in boxes
-
-
 # What ships -----------------------------------------------------------------------------------------------------
 
 
@@ -387,50 +170,3 @@ def test_the_office_has_no_hole(tier: int) -> None:
     assert found.warnings == ()
     clumsy = next(row for row in found.results if row.player == CLUMSY)
     assert 0.5 <= clumsy.success.share <= 0.75
-
-
-# The command ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name under which this file's environments can be asked for."""
-    monkeypatch.setitem(sys.modules, "shelves", sys.modules[__name__])
-    return "shelves"
-
-
-def test_the_command_passes_what_is_sound(module: str) -> None:
-    result = CliRunner().invoke(app, ["audit-rewards", f"{module}:Shelf", "--tasks", "6"])
-    assert result.exit_code == 0, result.output
-    assert "honest but clumsy" in result.output
-    assert "No exploiter earns as much" in result.output
-
-
-def test_the_command_names_the_hole_and_fails(module: str, tmp_path: Path) -> None:
-    recipe, file = tmp_path / "holed.toml", tmp_path / "audit.json"
-    recipe.write_text("[rewards]\nprocess = 0.05\nrepeat = 0.0\nnear_repeat = 0.0\n")
-    arguments = [f"{module}:PaysEveryQuery", "--recipe", str(recipe), "--tasks", "6", "--json", str(file)]
-    result = CliRunner().invoke(app, ["audit-rewards", *arguments])
-    assert result.exit_code == 1
-    assert "HOLE. 'repeat a query' in family 'weight' (tier 1) is paid +0.040" in " ".join(result.output.split())
-    written = json.loads(file.read_text())
-    assert written["holes"][0]["component"] == "process"
-    assert len(written["results"]) == len(EXPLOITERS) + 3
-
-
-def test_a_hole_of_one_phase_is_painted_in_its_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    section = RewardSection(process=0.0, phases=(RewardPhase(name="late", from_update=9, process=0.2),))
-    painted: list[set[str]] = []
-    monkeypatch.setattr(auditing_rewards, "_table", lambda title, rows, broken: painted.append(broken) or title)
-    found = audit(PaysEveryQuery, section)
-    auditing_rewards.show(Console(file=io.StringIO()), found)
-    assert painted == [set(), {hole.player for hole in found.holes}]
-    assert painted[1]
-
-
-def test_a_hand_played_episode_adds_up(scenes: list[Scene]) -> None:
-    env = Shelf(score=RewardSpec())
-    episode = play(env, scenes[0], lambda scene, draw: iter(scene.solution), stream(0))
-    assert episode.success
-    assert episode.reward == pytest.approx(5.0 + 2 * 0.08 - 2 * 0.01)
-    assert episode.idle == 0

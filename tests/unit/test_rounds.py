@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ferrata.errors import RolloutFault, UsageError
+from ferrata.errors import RolloutFault, TaskError
 from ferrata.recipe import LadderSection, PoolSection, Recipe, RlSection
 from ferrata.records import Group, StopReason, Task, Trajectory
 from ferrata.rollout.collection import Collection, CollectionStats
@@ -35,6 +35,7 @@ class Play:
         self.tiers: list[int] = []
         self.scored_for: list[int] = []
         self.said: list[str] = []
+        self.left: list[str] = []
         self.unseen = [self.make(number, tier=1 + number % 3).task for number in range(60)]
         self.notes: list[tuple[int, str]] = []
 
@@ -68,6 +69,9 @@ class Play:
 
     def publish(self) -> None:
         self.published += 1
+
+    def leave_thread(self) -> None:
+        self.left.append(threading.current_thread().name)
 
     def add_note(self, stage: str, step: int, kind: str, text: str) -> None:
         self.notes.append((step, text))
@@ -109,6 +113,7 @@ def test_the_next_round_is_played_with_what_is_published_and_given_once(make_tra
         rounds.begin(2)
         settled = rounds.settle()
         assert play.published == 1
+        assert play.left == ["MainThread", "round"], "no environment goes from one thread to another"
         assert rounds.take(2) is settled
         assert rounds.settle() is None
         rounds.restore(2, settled)
@@ -230,7 +235,7 @@ def test_groups_are_replaced_by_tasks_of_the_same_tiers(make_trajectory: MakeTra
 
 def test_the_schedule_opens_a_tier_for_the_round_itself(make_trajectory: MakeTrajectory) -> None:
     play = Play(
-        make_trajectory, lambda *_: True, rl=RlSection(tasks_per_update=6, group_size=2), **ladder(schedule=(2,))
+        make_trajectory, lambda *_: True, rl=RlSection(tasks_per_update=6, group_size=2), **ladder(schedule=(2, 90))
     )
     with Rounds(play, Climb(play)) as rounds:
         rungs = [rounds.take(update).metrics["ladder/rung"] for update in (1, 2, 3)]
@@ -241,7 +246,7 @@ def test_the_schedule_opens_a_tier_for_the_round_itself(make_trajectory: MakeTra
 
 def test_what_the_ladder_said_of_a_round_that_was_begun_is_told_again(make_trajectory: MakeTrajectory) -> None:
     """The round of update 2 was begun before the checkpoint of update 1, and notes of later updates are dropped."""
-    play = Play(make_trajectory, lambda *_: True, **ladder(schedule=(2,)))
+    play = Play(make_trajectory, lambda *_: True, **ladder(schedule=(2, 90)))
     first = Climb(play)
     first.reach(2)
     told, play.notes[:] = list(play.notes), []
@@ -250,30 +255,6 @@ def test_what_the_ladder_said_of_a_round_that_was_begun_is_told_again(make_traje
     play.notes.clear()
     Climb(play).load(first.state(), 2)
     assert play.notes == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"evaluation": {"tasks_small": 2}}, "Rung 3 of the ladder could not be judged: .* none of tier 3"),
-        ({"rl": RlSection(tasks_per_update=2)}, "On rung 3 of the ladder, with tiers .1, 2, 3., .* a task of tier 1"),
-    ],
-)
-def test_a_rung_that_cannot_be_trained_or_judged_is_refused_at_the_start(
-    make_trajectory: MakeTrajectory, settings: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        Climb(Play(make_trajectory, lambda *_: True, **ladder(), **settings))
-
-
-@pytest.mark.parametrize(("updates", "opened"), [(20, 2), (21, 0), (10, 1)])
-def test_a_run_that_is_too_short_for_its_ladder_is_told(
-    make_trajectory: MakeTrajectory, updates: int, opened: int
-) -> None:
-    play = Play(make_trajectory, lambda *_: True, rl=RlSection(updates=updates), **ladder())
-    Climb(play)
-    expected = f"with rl.updates = {updates} it opens {opened} of 3 tiers at most."
-    assert [text.endswith(expected) for text in play.said] == [True] * bool(opened)
 
 
 def test_it_is_judged_by_unseen_tasks_of_open_tiers_and_families(make_trajectory: MakeTrajectory) -> None:
@@ -328,7 +309,7 @@ def test_a_climb_goes_on_where_it_was(make_trajectory: MakeTrajectory) -> None:
 def test_older_rounds_have_their_share_and_are_marked(make_trajectory: MakeTrajectory) -> None:
     section = PoolSection(enabled=True, share=0.5, fresh_rounds=3, per_hash=99)
     play = Play(make_trajectory, lambda turn, group, i: i == 0, rl=rl(), pool=section)
-    material, learner = Material(play), SimpleNamespace(scores=False, score=None)
+    material, learner = Material(play), SimpleNamespace(scores=False, score=None, warming=False)
     counts = []
     for update in range(1, 5):
         with Rounds(play, Climb(play)) as rounds:
@@ -342,7 +323,7 @@ def test_older_rounds_have_their_share_and_are_marked(make_trajectory: MakeTraje
 
 def test_what_older_weights_played_is_marked_even_when_fresh(make_trajectory: MakeTrajectory) -> None:
     play = Play(make_trajectory, lambda turn, group, i: i == 0, rl=rl())
-    material, learner = Material(play), SimpleNamespace(scores=False, score=None)
+    material, learner = Material(play), SimpleNamespace(scores=False, score=None, warming=False)
     with Rounds(play, Climb(play)) as rounds:
         groups = rounds.take(1).groups
     for version, stale in ((4, False), (5, True)):
@@ -354,7 +335,7 @@ def test_what_older_weights_played_is_marked_even_when_fresh(make_trajectory: Ma
 def test_the_pool_goes_on_where_it_was(make_trajectory: MakeTrajectory) -> None:
     section = PoolSection(enabled=True)
     play = Play(make_trajectory, lambda turn, group, i: i == 0, rl=rl(), pool=section)
-    learner = SimpleNamespace(scores=False, score=None)
+    learner = SimpleNamespace(scores=False, score=None, warming=False)
     first, second = Material(play), Material(play)
     groups = play.collect([(make_trajectory().task, 2)], 0, ("x",), max_turns=0, pulse=dict).groups
     first.gather(1, groups, learner)
@@ -362,3 +343,30 @@ def test_the_pool_goes_on_where_it_was(make_trajectory: MakeTrajectory) -> None:
     again = [material.gather(2, groups, learner) for material in (first, second)]
     assert again[0] == again[1]
     assert again[0][1]["pool/reused"] > 0
+
+
+def test_a_demonstration_that_fails_leaves_the_pool_as_it_was(
+    make_trajectory: MakeTrajectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The update is made again by the resumed run, which would take its trajectories in twice."""
+    play = Play(make_trajectory, lambda turn, group, i: i == 0, rl=rl(instructions=0.5), pool=PoolSection(enabled=True))
+    play.demonstrated, play.policy = lambda: None, SimpleNamespace(chat=None, context=9)
+    material, learner = Material(play), SimpleNamespace(scores=False, score=None, warming=False)
+    groups = play.collect([(make_trajectory().task, 2)], 0, ("x",), max_turns=0, pulse=dict).groups
+
+    def fail(*_: Any) -> None:
+        raise TaskError("no script")
+
+    monkeypatch.setattr("ferrata.training.material.demonstration", fail)
+    with pytest.raises(TaskError):
+        material.gather(1, groups, learner)
+    assert material.state() == []
+
+
+def test_advantages_from_before_the_value_head_has_learnt_stay_out_of_the_pool(make_trajectory: MakeTrajectory) -> None:
+    play = Play(make_trajectory, lambda turn, group, i: i == 0, rl=rl(), pool=PoolSection(enabled=True))
+    material = Material(play)
+    groups = play.collect([(make_trajectory().task, 2)], 0, ("x",), max_turns=0, pulse=dict).groups
+    for warming, size in ((True, 0), (False, 2)):
+        examples, metrics = material.gather(1, groups, SimpleNamespace(scores=False, score=None, warming=warming))
+        assert (len(examples), metrics["pool/size"]) == (2, size)

@@ -17,6 +17,7 @@ from ferrata.runs import RunFolder, graceful_interrupts
 from ferrata.runs.folder import default_path, is_run, refuse_occupied
 
 if TYPE_CHECKING:
+    from ferrata.envs.base import Environment
     from ferrata.models.chat import ToolCard
     from ferrata.models.policy import Policy
 
@@ -80,6 +81,7 @@ def _tried(recipe: Recipe, resume: bool) -> list[str]:
     from ferrata.rewards.judges import make_judge
     from ferrata.rollout.worlds import make_env
     from ferrata.training.demonstrations import measure
+    from ferrata.training.rungs import unreached
 
     section = recipe.env
     env = make_env(
@@ -96,11 +98,13 @@ def _tried(recipe: Recipe, resume: bool) -> list[str]:
         if judge is not None:
             opened.callback(judge.close)
         _try_policy(recipe, policy, env.tools)
+        _try_rungs(recipe, env)
         if resume:
             return []
         measured = measure(recipe, env, policy)
     measured.refuse_misfits()
-    return measured.sentences or [f"Each of {len(measured.played)} demonstrations fits into these budgets."]
+    fits = [f"Each of {len(measured.played)} demonstrations fits into these budgets."]
+    return [*unreached(recipe), *(measured.sentences or fits)]
 
 
 def _try_policy(recipe: Recipe, policy: Policy, tools: Sequence[ToolCard]) -> None:
@@ -112,6 +116,27 @@ def _try_policy(recipe: Recipe, policy: Policy, tools: Sequence[ToolCard]) -> No
     if section.lora_rank:
         attach(policy.model, section.lora_rank, section.lora_alpha, section.lora_targets, seed=0)
     check_sampler(policy, recipe, tools)
+
+
+def _try_rungs(recipe: Recipe, env: Environment) -> None:
+    """Raise what a run would for a ladder on which a tier has no tasks."""
+    from ferrata.rollout.worlds import make_env
+    from ferrata.training.rungs import check_rungs
+
+    section = recipe.env
+    with ExitStack() as opened:
+
+        def pattern(tiers: Sequence[int], tools: str) -> Environment:
+            drawing = make_env(
+                section.name,
+                tiers,
+                rewards=recipe.rewards,
+                families=section.families,
+                tools=tools or section.tools,
+            )
+            return opened.enter_context(closing(drawing))
+
+        check_rungs(recipe, env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed), pattern)
 
 
 def new_recipe(recipe_name: str, overrides: Sequence[str]) -> Recipe:

@@ -200,6 +200,11 @@ class Environment(Rewinding):
         """The families that tasks are drawn from, see `choose`."""
         return tuple(family for _, family in self._chosen)
 
+    @property
+    def stage_tools(self) -> tuple[str, ...]:
+        """The tools that drawn tasks are given, see `choose`; empty where each keeps its own."""
+        return self._stage
+
     def tasks(self, split: str, n: int, seed: int = 0, families: Sequence[str] | None = None) -> list[Task]:
         """`n` different tasks of a split, spread evenly over the families of this environment's tiers."""
         return draw_tasks(self.name, self.generate, self._pairs(families), split, n, seed, tools=self._stage)

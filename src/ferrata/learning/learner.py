@@ -69,7 +69,12 @@ class Learner:
         self._objective = Objective(section, section.entropy)
         self._optimizer = build_optimizer(model, section.learning_rate, section.weight_decay, section.optimizer)
         self.updates = 0
-        """How many times `update` trained something."""
+        """How many times `update` was called."""
+
+    @property
+    def warming(self) -> bool:
+        """True while the value head learns alone."""
+        return self.critic is not None and self.critic.warming
 
     @property
     def scores(self) -> bool:
@@ -106,12 +111,13 @@ class Learner:
             Metrics named `rl/...`; means are over trained tokens. `rl/logprob_gap*` compares the sampler with the
             learner on the first minibatch, before its step. Without a trained token: `rl/tokens` 0, and no step.
         """
-        examples = [example for example in examples if example.targets]
+        examples, rate = [example for example in examples if example.targets], self.learning_rate
+        self.updates += 1
         if not examples:
             return {"rl/tokens": 0.0, "rl/steps": 0.0, "rl/steps_skipped": 0.0}
-        self._optimizer.set_learning_rate(self.learning_rate)
+        self._optimizer.set_learning_rate(rate)
         reference = self._logprobs(self.reference.eval(), examples) if self.reference is not None else None
-        start = self._start(examples)
+        start, warming = self._start(examples), self.warming
         meters = Meters()
         norms: list[float] = []
         for _ in range(self.section.epochs):
@@ -119,9 +125,9 @@ class Learner:
                 chosen = [examples[i] for i in part]
                 parts = [[known[i] for i in part] if known else None for known in (reference, start)]
                 norms.append(self._step(chosen, parts[0], parts[1], meters, first=not norms))
-        self.updates += 1
         metrics = meters.metrics()
-        self._objective.hold_entropy(metrics)
+        if not warming:
+            self._objective.hold_entropy(metrics)
         stale = sum(example.stale for example in examples)
         return (
             metrics

@@ -86,8 +86,8 @@ def save_policy(policy: Policy, folder: Path) -> None:
 
 
 def _write(policy: Policy, folder: Path) -> None:
+    _sweep(folder, "writing")
     unfinished = folder.with_name(f".{folder.name}.writing-{os.getpid()}")
-    shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
         with _quiet():
@@ -212,4 +212,10 @@ def _replace(new: Path, folder: Path) -> None:
             old.rename(folder)
         raise
     sync(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    _sweep(folder, "old")
+
+
+def _sweep(folder: Path, kind: str) -> None:
+    """Delete what this process, or one that was killed, has left beside the folder."""
+    for left in folder.parent.glob(f".{folder.name}.{kind}-*"):
+        shutil.rmtree(left, ignore_errors=True)

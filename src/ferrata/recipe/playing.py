@@ -44,6 +44,13 @@ class EnvSection(Section):
     faults: FaultSection = FaultSection()
     """Faults in training; evaluation is without."""
 
+    @model_validator(mode="after")
+    def _each_tier_once(self) -> Self:
+        """Each tier has its share; naming it twice would not double that."""
+        if len(set(self.tiers)) < len(self.tiers):
+            raise ValueError(f"env.tiers = {list(self.tiers)} names a tier twice.")
+        return self
+
 
 class PolicySection(Section):
     """The model to start from."""

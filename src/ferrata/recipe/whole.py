@@ -86,6 +86,22 @@ class Recipe(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rungs_fit(self) -> Self:
+        """A schedule opens every tier but the first, and there are no tools for rungs that are not there."""
+        section, tiers = self.ladder, len(self.env.tiers)
+        if section.enabled and section.schedule and len(section.schedule) != tiers - 1:
+            raise ValueError(
+                f"ladder.schedule = {list(section.schedule)} opens {len(section.schedule)} more tiers, but env.tiers = "
+                f"{list(self.env.tiers)} has {tiers - 1} beyond the first: name one update for each."
+            )
+        if section.enabled and len(section.tools) > tiers:
+            raise ValueError(
+                f"ladder.tools = {list(section.tools)} names {len(section.tools)} rungs, but env.tiers = "
+                f"{list(self.env.tiers)} makes {tiers}."
+            )
+        return self
+
     @field_validator("stages")
     @classmethod
     def _each_stage_once(cls, stages: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ stay. Nothing here is drawn at random, so the state of the pool follows from wha
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -81,6 +82,12 @@ class ReplayPool:
         self._capacity, self._fresh, self._per_hash = capacity, fresh_rounds, per_hash
         self._sensible = sensible_turns
         self._entries: deque[PoolEntry] = deque()
+
+    def copy(self) -> ReplayPool:
+        """The same trajectories; what is added there is not added here."""
+        other = copy.copy(self)
+        other._entries = deque(self._entries)
+        return other
 
     def __len__(self) -> int:
         return len(self._entries)

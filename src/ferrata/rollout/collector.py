@@ -113,6 +113,10 @@ class Collector:
         self.close()
         self.host = _host(make_env, self.budgets)
 
+    def leave_thread(self) -> None:
+        """The next collection is made in another thread: close what only this one may use."""
+        self.host.leave_thread()
+
     def close(self) -> None:
         """Close all environments, and end all workers; they are made afresh when needed."""
         self.host.close()

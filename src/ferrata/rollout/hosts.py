@@ -134,6 +134,9 @@ class EnvironmentHost(Protocol):
     def release(self, key: int, broken: bool) -> None:
         """The episode is over. A broken environment plays no other."""
 
+    def leave_thread(self) -> None:
+        """The next request comes from another thread: close what only this one may use. Nothing is under way."""
+
     def close(self) -> None:
         """Close all environments, also those of episodes under way; they are made afresh when needed."""
 
@@ -185,6 +188,10 @@ class LocalHost:
             close_quietly(env)
         elif env is not None:
             self._idle.append(env)
+
+    def leave_thread(self) -> None:
+        """Close all environments: some libraries, sqlite3 among them, serve only the thread that made something."""
+        self.close()
 
     def close(self) -> None:
         """Close all environments. One that fails keeps none of the others open."""

@@ -155,6 +155,9 @@ class WorkerHost:
             playing.worker.send(pack(playing.ticket, Release(broken)))
             self._leave(playing)
 
+    def leave_thread(self) -> None:
+        """Nothing: environments live in processes of their own."""
+
     def close(self) -> None:
         """End all workers: those that do not close in time are killed. They are started afresh when needed."""
         workers, self._workers = self._workers, []

@@ -10,7 +10,7 @@
 Nothing here imports torch: reading a run is cheap.
 """
 
-from ferrata.runs.checkpoints import Checkpoint, Checkpoints
+from ferrata.runs.checkpoints import Checkpoint, Checkpoints, broken, seal
 from ferrata.runs.folder import RunFolder
 from ferrata.runs.interrupt import Interrupts, graceful_interrupts
 from ferrata.runs.store import Note, RunStore, StoredEvaluation, StoredTrajectory
@@ -28,5 +28,7 @@ __all__ = [
     "SilentView",
     "StoredEvaluation",
     "StoredTrajectory",
+    "broken",
     "graceful_interrupts",
+    "seal",
 ]

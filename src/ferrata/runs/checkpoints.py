@@ -1,7 +1,9 @@
 """Checkpoints that are whole or ignored.
 
-    save      write into a hidden sibling -> manifest (size and hash of every file) -> fsync -> rename
-    latest    newest checkpoint whose files match their manifest; anything else is ignored, with a note
+    save          write into a hidden sibling -> manifest (size and hash of every file) -> fsync -> rename
+    latest        newest checkpoint whose files match their manifest; anything else is ignored, with a note
+    refuse_loss   raises when there are checkpoints, and none is whole
+    seal, broken  the manifest of any folder, and what does not match it
 
 A checkpoint is a folder `000007-rl-40`: a running number, then what the caller calls it. The caller writes the
 weights; this module knows nothing about tensors. Killed at any moment, either the old checkpoints are there,
@@ -68,7 +70,7 @@ class Checkpoints:
         try:
             write(unfinished)
             _write_json(unfinished / _STATE, state)
-            _write_json(unfinished / _MANIFEST, _manifest(unfinished))
+            seal(unfinished)
             sync_tree(unfinished)
             unfinished.rename(target)
             sync(self.folder)
@@ -84,11 +86,21 @@ class Checkpoints:
     def latest(self, note: Callable[[str], None] = _ignore) -> Checkpoint | None:
         """Return the newest whole checkpoint, or None. `note` hears one sentence about each one ignored."""
         for _, path in reversed(self._numbered()):
-            fault = _fault(path)
+            fault = broken(path)
             if fault is None:
                 return _load(path)
             note(f"Checkpoint {path.name} is ignored: {fault}.")
         return None
+
+    def refuse_loss(self) -> None:
+        """Raise CheckpointError when checkpoints are there, and none of them is whole."""
+        faults = [(path, broken(path)) for _, path in reversed(self._numbered())]
+        if faults and all(fault for _, fault in faults):
+            told = "; ".join(f"{path.name}: {fault}" for path, fault in faults)
+            raise CheckpointError(
+                f"No checkpoint in {self.folder} is whole ({told}), so the run cannot go on, and nothing of it was "
+                "changed. Put back a copy of one, or delete them to begin this run again from its start."
+            )
 
     def sweep(self) -> None:
         """Delete what a killed process left half-written."""
@@ -144,14 +156,19 @@ def _manifest(folder: Path) -> dict[str, dict[str, int | str]]:
     }
 
 
-def _fault(folder: Path) -> str | None:
-    """Why the folder is not a whole checkpoint; None when it is."""
+def seal(folder: Path) -> None:
+    """Write down size and hash of every file in a folder, for `broken`."""
+    _write_json(folder / _MANIFEST, _manifest(folder))
+
+
+def broken(folder: Path) -> str | None:
+    """Why a folder is not as it was sealed; None when it is."""
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         found = _manifest(folder)
     except (OSError, ValueError):
         return "it was not finished"
-    if not isinstance(manifest, dict) or _STATE not in manifest:
+    if not isinstance(manifest, dict) or not manifest:
         return "its manifest is damaged"
     for name in sorted(manifest.keys() | found.keys()):
         if name not in found:

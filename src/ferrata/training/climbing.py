@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ferrata.errors import UsageError
 from ferrata.evaluation.results import EvaluationResult
 from ferrata.records import Group, StopReason, Task
 from ferrata.tasks.ladder import Ladder, Move
+from ferrata.training.rungs import judged_by
 from ferrata.training.session import Session
 
 NOTE = "ladder"
@@ -27,21 +27,13 @@ NOTE = "ladder"
 
 
 class Climb:
-    """The ladder of one run; without a ladder, all tiers from the start.
-
-    Raises:
-        UsageError: a rung of the recipe leaves a tier without tasks to train, or to be judged by.
-    """
+    """The ladder of one run; without a ladder, all tiers from the start."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._section = session, session.recipe.ladder
         self.ladder = Ladder(self._section, session.recipe.env.tiers)
         self._played = self._cut = 0
         """Since the last evaluation: training episodes, and those that the turn cap ended."""
-        if self._section.enabled:
-            self._refuse_empty_rungs()
-            self._refuse_starved_tiers()
-            self._tell_of_short_runs()
 
     @property
     def enabled(self) -> bool:
@@ -98,7 +90,7 @@ class Climb:
         session = self._session
         if not self.enabled:
             return session.unseen[: session.recipe.evaluation.tasks_small]
-        return self._judged_by(self.tiers, self.ladder.tools)
+        return judged_by(session.recipe, session.unseen, session.pattern, self.tiers, self.ladder.tools)
 
     def judge(self, update: int, result: EvaluationResult) -> None:
         """Hand an evaluation to the ladder, and tell what changed."""
@@ -131,55 +123,3 @@ class Climb:
             text = f"{move.kind.capitalize()}: {move.why} Tiers now: {tiers}; turn cap {move.turn_cap}."
             self._session.folder.store.add_note("rl", update, NOTE, text)
             self._session.view.message(f"Ladder, update {update}: {text}")
-
-    def _judged_by(self, tiers: Sequence[int], tools: str) -> list[Task]:
-        """The first unseen tasks of these tiers whose families can be drawn with these tools."""
-        families = {tier: self._session.pattern((tier,), tools).open_families for tier in tiers}
-        tasks = [task for task in self._session.unseen if task.family in families.get(task.tier, ())]
-        return tasks[: self._session.recipe.evaluation.tasks_small]
-
-    def _rungs(self) -> Iterator[tuple[int, list[int], str]]:
-        """Number, tiers and tool set of every rung."""
-        tools = self._section.tools or ("",)
-        tiers = sorted(self._session.recipe.env.tiers)
-        for rung in range(len(tiers)):
-            yield rung + 1, tiers[: rung + 1], tools[min(rung, len(tools) - 1)]
-
-    def _refuse_empty_rungs(self) -> None:
-        """Find out now, not after the climb, whether every rung has tasks to train and tasks to be judged by."""
-        for rung, tiers, tools in self._rungs():
-            for tier in tiers:
-                try:
-                    self._session.pattern((tier,), tools)
-                except UsageError as error:
-                    raise UsageError(f"Rung {rung} of the ladder has no tasks of tier {tier}. {error}") from error
-            missing = sorted(set(tiers) - {task.tier for task in self._judged_by(tiers, tools)})
-            if missing:
-                raise UsageError(
-                    f"Rung {rung} of the ladder could not be judged: among its evaluation.tasks_small = "
-                    f"{self._session.recipe.evaluation.tasks_small} unseen tasks there is none of tier {missing[0]}. "
-                    "Raise that, and evaluation.tasks."
-                )
-
-    def _tell_of_short_runs(self) -> None:
-        """Some recipes end before the last tier could open."""
-        recipe = self._session.recipe
-        # The last update is evaluated for the report, not for the ladder.
-        reached = (recipe.rl.updates - 1) // recipe.updates_per_rung
-        if not self._section.schedule and reached < len(recipe.env.tiers) - 1:
-            self._session.view.message(
-                f"The ladder opens a tier every {recipe.updates_per_rung} updates at the soonest (evaluation.every x "
-                f"ladder.evaluations), so with rl.updates = {recipe.rl.updates} it opens {reached + 1} of "
-                f"{len(recipe.env.tiers)} tiers at most."
-            )
-
-    def _refuse_starved_tiers(self) -> None:
-        """So few tasks in an update that an open tier would never be among them."""
-        count = self._session.recipe.rl.tasks_per_update
-        for rung, tiers, _ in self._rungs():
-            starved = [tier for tier, part in self.ladder.counts(count, rung - 1).items() if not part]
-            if starved:
-                raise UsageError(
-                    f"On rung {rung} of the ladder, with tiers {tiers}, an update of rl.tasks_per_update = {count} "
-                    f"would never hold a task of tier {starved[0]}: raise that, or change ladder.newest."
-                )

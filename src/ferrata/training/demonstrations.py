@@ -131,7 +131,7 @@ def measure(recipe: Recipe, env: Environment, policy: Policy, clock: Callable[[]
     """Play up to 60 training demonstrations of a recipe with the policy's own tokenizer; no more than SFT draws.
 
     Raises:
-        TaskError: the environment cannot demonstrate its tasks, and the recipe has a stage that imitates.
+        TaskError: the environment cannot demonstrate its tasks, and the recipe imitates them.
     """
     played: list[Demonstration] = []
     errors, began = stream(recipe.seed, "budgets", "errors"), clock()
@@ -144,8 +144,8 @@ def measure(recipe: Recipe, env: Environment, policy: Policy, clock: Callable[[]
             if clock() - began > SECONDS:
                 break
     except FerrataError:
-        # RL alone needs no scripts: what was played so far is told.
-        if "sft" in recipe.stages:
+        # RL alone needs no scripts, but where it mixes demonstrations in: what was played so far is told.
+        if "sft" in recipe.stages or recipe.rl.instructions:
             raise
     return Measured(played, recipe, policy)
 

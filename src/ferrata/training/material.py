@@ -30,23 +30,28 @@ class Material:
             self._pool = ReplayPool(section.capacity, section.fresh_rounds, section.per_hash, section.sensible_turns)
 
     def gather(self, update: int, groups: Sequence[Group], learner: Learner) -> tuple[list[Example], dict[str, float]]:
-        """The examples of an update, those of its own round first, and counts of everything."""
-        session = self._session
+        """The examples of an update, those of its own round first, and counts of everything.
+
+        Where a demonstration fails, the pool is as it was.
+        """
+        session, pool = self._session, self._pool.copy() if self._pool is not None else None
         credited, metrics = assess(groups, session.recipe.rl, learner.score if learner.scores else None)
         examples = [
             example(trajectory, credit, stale=trajectory.policy_version != session.version)
             for trajectory, credit in credited
         ]
-        if self._pool is not None:
-            played = [(trajectory, tuple(credit.advantages_T.tolist())) for trajectory, credit in credited]
-            admission = self._pool.add(update, played)
-            older = self._older(update, len(examples))
+        if pool is not None:
+            # Advantages from before the value head has learnt are not for the policy, now or later.
+            kept = [] if learner.warming else credited
+            admission = pool.add(update, [(one, tuple(credit.advantages_T.tolist())) for one, credit in kept])
+            older = self._older(pool, update, len(examples))
             examples += older
-            metrics |= admission.metrics() | {"pool/size": float(len(self._pool)), "pool/reused": float(len(older))}
+            metrics |= admission.metrics() | {"pool/size": float(len(pool)), "pool/reused": float(len(older))}
         if session.recipe.rl.instructions:
             shown = self._demonstrations(update, len(examples))
             examples += shown
             metrics["rl/demonstrations"] = float(len(shown))
+        self._pool = pool
         return examples, metrics
 
     def state(self) -> list[Any]:
@@ -58,10 +63,9 @@ class Material:
         if self._pool is not None:
             self._pool.load(state)
 
-    def _older(self, update: int, fresh: int) -> list[Example]:
+    def _older(self, pool: ReplayPool, update: int, fresh: int) -> list[Example]:
         """Trajectories of earlier rounds, drawn at random where there are more than their share."""
-        assert self._pool is not None
-        entries = [entry for entry in self._pool.entries if entry.round < update]
+        entries = [entry for entry in pool.entries if entry.round < update]
         most = _beside(fresh, self._session.recipe.pool.share)
         if len(entries) > most:
             chosen = stream(self._session.recipe.seed, "rl", "pool", update).sample(range(len(entries)), most)

@@ -11,6 +11,7 @@ of `climbing`.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,13 @@ import msgspec
 from transformers import PreTrainedModel
 
 from ferrata.diagnostics import find_collapse
-from ferrata.errors import FerrataError
+from ferrata.errors import CheckpointError
+from ferrata.learning.batch import Example
 from ferrata.learning.courses import next_read
 from ferrata.learning.learner import Learner
 from ferrata.models.adapters import has_adapters, load_adapters, save_adapters, twin
 from ferrata.models.policy import load_policy, save_policy
+from ferrata.runs import broken, seal
 from ferrata.seeds import stream
 from ferrata.training.climbing import Climb
 from ferrata.training.material import Material
@@ -35,49 +38,69 @@ REMINDER = 10
 
 
 def run(session: Session, position: Position | None) -> None:
-    """Improve the policy for `rl.updates` rounds, then evaluate it on unseen tasks."""
+    """Improve the policy for `rl.updates` rounds, then evaluate it on unseen tasks.
+
+    What fails outside the learner has changed nothing that a checkpoint holds: then one is written, and no update lost.
+    """
     recipe, section = session.recipe, session.recipe.rl
     learner, climb, material = make_learner(session, position), Climb(session), Material(session)
+
+    def keep(update: int, ahead: Round | None) -> None:
+        progress = _Progress(climb.state(), material.state(), ahead)
+        save(session, "rl", update, learner, msgspec.msgpack.encode(progress))
+
     session.view.stage("rl", section.updates)
     with Rounds(session, climb) as rounds:
         done = position.step if position else 0
         if position:
             _load(progress_of(position), done + 1, climb, material, rounds)
+            _judge(session, climb, rounds, done)
         for update in range(done + 1, section.updates + 1):
+            last, played = update == section.updates, None
             try:
                 played = rounds.take(update)
-            except FerrataError:
+                if section.staleness and not last:
+                    rounds.begin(update + 1)
+                began = time.perf_counter()
+                examples, counts = material.gather(update, played.groups, learner)
+            except Exception:
                 if update - 1 > done:
-                    save(session, "rl", update - 1, learner, _progress(climb, material, None))
+                    keep(update - 1, played)
                 raise
+            learned = learn(session, learner, update, examples)
             climb.hear(played.played, played.turn_cap)
-            last = update == section.updates
-            if section.staleness and not last:
-                rounds.begin(update + 1)
-            learned = learn(session, learner, material, update, played)
-            if not section.staleness:
-                session.publish()
-            record(session, update, played, learned)
-            if update % recipe.evaluation.every == 0 and not last:
-                rounds.settle()
-                session.publish()
-                climb.judge(update, session.evaluate_small("rl", update, climb.unseen()))
-            if session.interrupts.requested or (update % recipe.run.checkpoint_every == 0 and not last):
-                save(session, "rl", update, learner, _progress(climb, material, rounds))
+            record(session, update, played, {**counts, **learned, "time/learning": time.perf_counter() - began})
+            try:
+                if not section.staleness:
+                    session.publish()
+                _judge(session, climb, rounds, update)
+            except Exception:
+                keep(update, rounds.settle())
+                raise
+            if session.interrupts.requested or last or update % recipe.run.checkpoint_every == 0:
+                keep(update, rounds.settle())
                 session.stop_if_asked()
     session.publish()
     session.score_for("rl", section.updates)
     session.evaluate_fully("rl", section.updates)
-    save(session, "rl", section.updates, learner, _progress(climb, material, None))
 
 
-def learn(session: Session, learner: Learner, material: Material, update: int, played: Round) -> dict[str, float]:
+def learn(session: Session, learner: Learner, update: int, examples: Sequence[Example]) -> dict[str, float]:
     """One update of the weights, and what it says."""
-    started = time.perf_counter()
-    examples, counts = material.gather(update, played.groups, learner)
     learned = learner.update(examples, stream(session.recipe.seed, "rl", "shuffle", update))
     session.learned()
-    return {**counts, **learned, "time/learning": time.perf_counter() - started}
+    return learned
+
+
+def _judge(session: Session, climb: Climb, rounds: Rounds, update: int) -> None:
+    """The small evaluation that is due after an update, and what the ladder makes of it; one that was made stays."""
+    if not 0 < update < session.recipe.rl.updates or update % session.recipe.evaluation.every:
+        return
+    if any(row.step == update for row in session.folder.store.evaluations("small", "rl")):
+        return
+    rounds.settle()
+    session.publish()
+    climb.judge(update, session.evaluate_small("rl", update, climb.unseen()))
 
 
 def make_learner(session: Session, position: Position | None) -> Learner:
@@ -93,15 +116,27 @@ def make_learner(session: Session, position: Position | None) -> Learner:
 
 
 def start_of_rl(session: Session, is_now: bool) -> PreTrainedModel:
-    """The policy that RL started from, or starts from now; where it has adapters, on the same frozen weights."""
+    """The policy that RL started from, or starts from now; where it has adapters, on the same frozen weights.
+
+    Raises:
+        CheckpointError: it was written before, and is not as it was.
+    """
     policy, folder = session.policy, session.folder.path / "reference"
-    if not has_adapters(policy.model):
-        if is_now:
-            save_policy(policy, folder)
-        return load_policy(folder).model
+    adapted = has_adapters(policy.model)
     if is_now:
-        folder.mkdir(exist_ok=True)
-        save_adapters(policy.model, folder / ADAPTERS)
+        if adapted:
+            folder.mkdir(exist_ok=True)
+            save_adapters(policy.model, folder / ADAPTERS)
+        else:
+            save_policy(policy, folder)
+        seal(folder)
+    elif fault := broken(folder):
+        raise CheckpointError(
+            f"The policy that RL started from, in {folder}, is not as it was ({fault}): the run cannot go on with the "
+            "divergence that it began with. Put back a copy of it."
+        )
+    if not adapted:
+        return load_policy(folder).model
     reference = twin(policy.model)
     load_adapters(reference, folder / ADAPTERS)
     return reference
@@ -135,11 +170,6 @@ class _Progress(msgspec.Struct):
     pool: list[Any]
     ahead: Round | None
     """The next round, where it was played ahead."""
-
-
-def _progress(climb: Climb, material: Material, rounds: Rounds | None) -> bytes:
-    ahead = rounds.settle() if rounds else None
-    return msgspec.msgpack.encode(_Progress(climb.state(), material.state(), ahead))
 
 
 def _load(content: bytes, update: int, climb: Climb, material: Material, rounds: Rounds) -> None:

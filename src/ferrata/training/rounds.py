@@ -76,8 +76,10 @@ class Rounds:
         """Begin the round of an update with the policy as it is now."""
         assert self._ahead is None, "one round ahead is enough"
         self._session.publish()
-        self._ahead, play = Future(), self._prepared(update)
-        self._thread = Thread(target=_fulfil, args=(self._ahead, play), name="round", daemon=True)
+        play = self._prepared(update)
+        self._session.leave_thread()
+        self._ahead = Future()
+        self._thread = Thread(target=self._fulfil, args=(self._ahead, play), name="round", daemon=True)
         self._thread.start()
 
     def settle(self) -> Round | None:
@@ -152,10 +154,14 @@ class Rounds:
         if self._given_up:
             raise _GivenUpError
 
-
-def _fulfil(promise: Future[Round], play: Callable[[], Round]) -> None:
-    """Play, and hand over what came of it; whatever went wrong is for the thread that asks."""
-    try:
-        promise.set_result(play())
-    except BaseException as error:
-        promise.set_exception(error)
+    def _fulfil(self, promise: Future[Round], play: Callable[[], Round]) -> None:
+        """In a thread: play, and hand over what came of it; whatever went wrong is for the thread that asks."""
+        try:
+            try:
+                played = play()
+            finally:
+                self._session.leave_thread()
+        except BaseException as error:
+            promise.set_exception(error)
+        else:
+            promise.set_result(played)

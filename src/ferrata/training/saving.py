@@ -78,9 +78,13 @@ def go_back(session: Session) -> Position | None:
     """Take the run back to its newest whole checkpoint, or to its start when there is none (then None).
 
     The policy gets the weights of the checkpoint, the sampler their version, and the store forgets what came later.
+
+    Raises:
+        CheckpointError: there are checkpoints, but none is whole; nothing was changed.
     """
     checkpoint = session.folder.checkpoints.latest(session.view.message)
     if checkpoint is None:
+        session.folder.checkpoints.refuse_loss()
         session.view.message("No checkpoint was found: the run starts from the beginning.")
         session.folder.store.clear()
         return None

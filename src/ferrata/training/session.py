@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
+from threading import get_ident
 
 import torch
 
@@ -22,6 +23,7 @@ from ferrata.rewards import RewardSpec
 from ferrata.rewards.judges import VERDICTS, make_judge
 from ferrata.rollout.collector import Collector
 from ferrata.rollout.containment import contained
+from ferrata.rollout.hosts import close_quietly
 from ferrata.rollout.worlds import EnvironmentSpec
 from ferrata.runs import RunFolder
 from ferrata.runs.interrupt import Interrupts
@@ -49,6 +51,7 @@ class Session:
         """Injected into the tools while RL collects; evaluation is without."""
         self.audit = AuditLog(folder.path / "audit") if recipe.run.audit else None
         """Where what the policy does is logged; scripted demonstrations are not."""
+        self._home = get_ident()
         self._opened = ExitStack()
         """What must be closed, the last one first."""
         self._opened.callback(self._close_audit)
@@ -61,7 +64,8 @@ class Session:
     def _open(self) -> None:
         """Make the environment, the policy, and what plays them. Whatever fails, what was opened is closed again."""
         recipe = self.recipe
-        self._patterns: dict[tuple[tuple[int, ...], str, tuple[str, ...]], Environment] = {}
+        self._patterns: dict[tuple[int, tuple[int, ...], str, tuple[str, ...]], Environment] = {}
+        self._opened.callback(self._close_patterns)
         self.env = self.pattern(recipe.env.tiers)
         if self.faults:
             self.faults.refuse_unknown(tool.name for tool in self.env.tools)
@@ -85,13 +89,25 @@ class Session:
         self._opened.callback(self.collector.close)
 
     def pattern(self, tiers: Sequence[int], tools: str = "", families: Sequence[str] = ()) -> Environment:
-        """An environment that draws tasks of these tiers and families alone, with this tool set; nobody plays in it."""
+        """An environment that draws tasks of these tiers and families alone, with this tool set; nobody plays in it.
+
+        Each thread has its own: see `leave_thread`.
+        """
         section = self.recipe.env
-        key = (tuple(tiers), tools or section.tools, tuple(families) or section.families)
+        key = (get_ident(), tuple(tiers), tools or section.tools, tuple(families) or section.families)
         if key not in self._patterns:
-            spec = replace(self._env_spec(None), tiers=key[0], tools=key[1], families=key[2])
-            self._patterns[key] = self._opened.enter_context(closing(spec()))
+            self._patterns[key] = replace(self._env_spec(None), tiers=key[1], tools=key[2], families=key[3])()
         return self._patterns[key]
+
+    def leave_thread(self) -> None:
+        """The next round is played in another thread: close the environments that only this one may use.
+
+        Some libraries, sqlite3 among them, serve only the thread that made something. What the thread that opened the
+        session draws its tasks from stays, for it comes back.
+        """
+        self.collector.leave_thread()
+        if get_ident() != self._home:
+            self._close_patterns(get_ident())
 
     def demonstrated(self) -> Environment:
         """An environment that draws the tasks that are demonstrated."""
@@ -103,7 +119,7 @@ class Session:
 
         They are of the recipe's tiers, or of those of `env`.
         """
-        tasks = self._draw(env or self.env, "train", n, derive(self.recipe.seed, *path))
+        tasks = self._draw(env or self.pattern(self.recipe.env.tiers), "train", n, derive(self.recipe.seed, *path))
         refuse_overlap(tasks, self.unseen)
         self.rewards.check_dominance(tasks)
         return tasks
@@ -170,6 +186,11 @@ class Session:
     def close(self) -> None:
         """Close all environments, the sampler, the judge and the audit log."""
         self._opened.close()
+
+    def _close_patterns(self, thread: int | None = None) -> None:
+        """Close the environments that tasks are drawn from: those of one thread, or all."""
+        for key in [key for key in self._patterns if thread in (None, key[0])]:
+            close_quietly(self._patterns.pop(key))
 
     def _close_audit(self) -> None:
         if self.audit is not None:

@@ -16,29 +16,37 @@ PATIENCE = 10.0
 
 def run(session: Session, position: Position | None) -> None:
     """Train on demonstrations for `sft.updates` steps, then evaluate on unseen tasks."""
-    section, seed = session.recipe.sft, session.recipe.seed
+    section = session.recipe.sft
     learner = SupervisedLearner(session.policy.model, section)
     if position:
         restore(learner, position)
-    if position and position.step == section.updates and session.last_sampled("sft"):
+    done = position.step if position else 0
+    if done < section.updates:
+        _imitate(session, learner, done)
+    elif session.last_sampled("sft"):
         return
+    session.publish()
+    session.evaluate_fully("sft", section.updates)
+    session.stop_if_asked()
+
+
+def _imitate(session: Session, learner: SupervisedLearner, done: int) -> None:
+    """The steps that are not done yet."""
+    section, seed = session.recipe.sft, session.recipe.seed
     shown = draw_demonstrations(session)
     session.view.stage("sft", section.updates)
-    for step in range(position.step + 1 if position else 1, section.updates + 1):
+    for step in range(done + 1, section.updates + 1):
         batch = stream(seed, "sft", "batch", step).sample(shown.played, min(section.batch_size, len(shown.played)))
         metrics = learner.update([one.example(shown.context) for one in batch])
         metrics["sft/too_long"] = float(sum(not one.fits(shown.limits) for one in batch))
         session.folder.store.add_metrics("sft", step, metrics)
         session.view.progress(step, metrics)
-        due = step % (10 * session.recipe.run.checkpoint_every) == 0 and step < section.updates
-        if session.interrupts.requested or due:
+        last = step == section.updates
+        if last:
+            session.learned()
+        if session.interrupts.requested or last or step % (10 * session.recipe.run.checkpoint_every) == 0:
             save(session, "sft", step, learner)
             session.stop_if_asked()
-    session.learned()
-    session.publish()
-    session.evaluate_fully("sft", section.updates)
-    save(session, "sft", section.updates, learner)
-    session.stop_if_asked()
 
 
 def draw_demonstrations(session: Session) -> Measured:

@@ -20,7 +20,7 @@ from ferrata.envs.audit import SEAL
 from ferrata.evaluation.results import EvaluationResult, decode
 from ferrata.evaluation.statistics import PairedComparison, compare_paired
 from ferrata.recipe import Recipe
-from ferrata.recipe_loading import load_recipe, shipped_recipes
+from ferrata.recipe_loading import as_toml, flatten, load_recipe, shipped_recipes
 from ferrata.records import Trajectory
 from ferrata.runs import Note, RunFolder, RunStore
 
@@ -149,19 +149,11 @@ def reproduce_command(recipe: Recipe, path: Path) -> str:
     """The shell command that makes the same run: a shipped recipe with what differs from it, or the folder's own."""
     if recipe.name not in shipped_recipes():
         return f"ferrata train {shlex.quote(str(path / 'recipe.toml'))}"
-    shipped, ours = _leaves(load_recipe(recipe.name)), _leaves(recipe)
-    different = {key: value for key, value in ours.items() if shipped.get(key) != value}
-    changed = [shlex.quote(f"{key}={json.dumps(value, ensure_ascii=False)}") for key, value in different.items()]
+    shipped, ours = flatten(load_recipe(recipe.name)), flatten(recipe)
+    changed = [shlex.quote(f"{key}={as_toml(value)}") for key, value in ours.items() if shipped[key] != value]
     # The seed is always named: it is what a reader wants to change first.
     seed = [] if any(one.startswith("seed=") for one in changed) else [f"seed={recipe.seed}"]
     return " ".join(["ferrata train", recipe.name, *seed, *changed])
-
-
-def _leaves(recipe: Recipe) -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for key, value in recipe.model_dump(mode="json").items():
-        leaves |= {f"{key}.{inner}": leaf for inner, leaf in value.items()} if isinstance(value, dict) else {key: value}
-    return leaves
 
 
 def _measurement(stage: str, step: int, content: dict[str, Any]) -> Measurement:

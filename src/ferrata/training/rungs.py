@@ -1,0 +1,113 @@
+"""The rungs of a ladder, looked at before anything is trained.
+
+rungs           number, tiers and tool set of each
+judged_by       the unseen tasks by which a rung is judged
+check_rungs     refuses a ladder on which some tier would have no tasks
+unreached       what of a recipe would never come, in sentences
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from ferrata.envs.base import Environment
+from ferrata.errors import UsageError
+from ferrata.recipe import Recipe
+from ferrata.records import Task
+from ferrata.tasks.ladder import Ladder
+
+Pattern = Callable[[Sequence[int], str], Environment]
+"""Tiers and a tool set -> an environment that draws such tasks; raises UsageError where there are none."""
+
+
+def rungs(recipe: Recipe) -> Iterator[tuple[int, list[int], str]]:
+    """Number from 1, tiers and tool set of every rung."""
+    tools, tiers = recipe.ladder.tools or ("",), sorted(recipe.env.tiers)
+    for rung in range(len(tiers)):
+        yield rung + 1, tiers[: rung + 1], tools[min(rung, len(tools) - 1)]
+
+
+def judged_by(recipe: Recipe, unseen: Sequence[Task], pattern: Pattern, tiers: Sequence[int], tools: str) -> list[Task]:
+    """The first unseen tasks of these tiers that can be done with these tools, offering the tools that training offers.
+
+    Args:
+        recipe: `evaluation.tasks_small` says how many at most.
+        unseen: the tasks of the full evaluation.
+        pattern: see `Pattern`.
+        tiers: those of a rung.
+        tools: its tool set; empty leaves each task its own.
+    """
+    drawn = {tier: pattern((tier,), tools) for tier in tiers}
+    tasks = [task for task in unseen if task.tier in drawn and task.family in drawn[task.tier].open_families]
+    return [
+        msgspec.structs.replace(task, tools=drawn[task.tier].stage_tools) if tools else task
+        for task in tasks[: recipe.evaluation.tasks_small]
+    ]
+
+
+def check_rungs(recipe: Recipe, unseen: Sequence[Task], pattern: Pattern) -> None:
+    """Find out now, not after the climb, whether every rung has tasks to train and tasks to be judged by.
+
+    Raises:
+        UsageError: a tier would have none; which, on which rung, and what to change.
+    """
+    if not recipe.ladder.enabled or "rl" not in recipe.stages:
+        return
+    for rung, tiers, tools in rungs(recipe):
+        for tier in tiers:
+            try:
+                pattern((tier,), tools)
+            except UsageError as error:
+                raise UsageError(f"Rung {rung} of the ladder has no tasks of tier {tier}. {error}") from error
+        missing = sorted(set(tiers) - {task.tier for task in judged_by(recipe, unseen, pattern, tiers, tools)})
+        if missing:
+            raise UsageError(
+                f"Rung {rung} of the ladder could not be judged: among its evaluation.tasks_small = "
+                f"{recipe.evaluation.tasks_small} unseen tasks there is none of tier {missing[0]}. Raise that, and "
+                "evaluation.tasks."
+            )
+        _refuse_starved(recipe, rung, tiers)
+
+
+def unreached(recipe: Recipe) -> list[str]:
+    """For a person: tiers and reward phases that this recipe ends before."""
+    updates = recipe.rl.updates
+    if "rl" not in recipe.stages or not updates:
+        return []
+    late = [phase for phase in recipe.rewards.phases if phase.from_update > updates]
+    never = [
+        f"Reward phase '{one.name}' begins at update {one.from_update}, but rl.updates = {updates}." for one in late
+    ]
+    return [*_unopened(recipe), *never]
+
+
+def _unopened(recipe: Recipe) -> list[str]:
+    """Some recipes end before the last tier could open."""
+    section, tiers, updates = recipe.ladder, len(recipe.env.tiers), recipe.rl.updates
+    if not section.enabled:
+        return []
+    if section.schedule:
+        never = [due for due in section.schedule if due > updates]
+        return [f"The ladder's schedule opens a tier at update {due}, but rl.updates = {updates}." for due in never]
+    # The last update is evaluated for the report, not for the ladder.
+    reached = (updates - 1) // recipe.updates_per_rung
+    if reached >= tiers - 1:
+        return []
+    return [
+        f"The ladder opens a tier every {recipe.updates_per_rung} updates at the soonest (evaluation.every x "
+        f"ladder.evaluations), so with rl.updates = {updates} it opens {reached + 1} of {tiers} tiers at most."
+    ]
+
+
+def _refuse_starved(recipe: Recipe, rung: int, tiers: Sequence[int]) -> None:
+    """So few tasks in an update that an open tier would never be among them."""
+    count = recipe.rl.tasks_per_update
+    counts = Ladder(recipe.ladder, recipe.env.tiers).counts(count, rung - 1)
+    starved = [tier for tier, part in counts.items() if not part]
+    if starved:
+        raise UsageError(
+            f"On rung {rung} of the ladder, with tiers {list(tiers)}, an update of rl.tasks_per_update = {count} would "
+            f"never hold a task of tier {starved[0]}: raise that, or change ladder.newest."
+        )
