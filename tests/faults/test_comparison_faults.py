@@ -143,8 +143,18 @@ def test_fault_26_a_baseline_is_not_of_the_turns_of_one_number(algorithm: str) -
     """Rewards along the way: where everybody's second turn earns the same, it still counts against the others."""
     rewards = [{"process": 0.0}, {"process": 2.0}]
     chosen = section(algorithm, gamma=0.0, lam=0.0, channels={"apart": True, "process": 1.0, "outcome": 0.0})
-    groups = [group(episode(*rewards, {"outcome": 1.0}), episode(*rewards, {"outcome": 2.0}, seed=1))]
+    more = [rewards[0], {"process": 2.2}]
+    groups = [group(episode(*rewards, {"outcome": 1.0}), episode(*more, {"outcome": 2.0}, seed=1))]
     if algorithm == "ppo":
         chosen = chosen.model_copy(update={"channels": chosen.channels.model_copy(update={"process_lam": 0.0})})
     for found in advantages(groups, chosen):
         assert found[0] < 0.0 < found[2]
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
+def test_fault_12_episodes_that_earned_the_same_along_the_way_say_nothing_of_it(algorithm: str) -> None:
+    """What is left to earn shrinks towards the end of every episode; that is no difference between them."""
+    chosen = section(algorithm, gamma=0.9, channels={"apart": True, "process": 1.0, "outcome": 0.0})
+    steps = [{"efficiency": -0.1}] * 9
+    groups = [group(episode(*steps, {"outcome": 1.0}), episode(*steps, {"outcome": 2.0}, seed=1))]
+    assert not any(a for found in advantages(groups, chosen) for a in found)

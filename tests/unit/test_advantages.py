@@ -88,12 +88,20 @@ def test_leave_one_out_is_the_distance_to_the_others() -> None:
 
 def test_steps_are_compared_with_steps_from_the_same_state() -> None:
     returns = rewards(1.0, 5.0, 3.0, 7.0, 100.0)
-    answer = step_groups(returns, ["a", "b", "a", "b", "alone"], normalise=False, spread_floor=1e-3)
+    states, episodes = ["a", "b", "a", "b", "alone"], [0, 0, 1, 1, 1]
+    answer = step_groups(returns, states, episodes, normalise=False, spread_floor=1e-3)
     assert answer.tolist() == [-1.0, -1.0, 1.0, 1.0, 0.0]
-    normalised = step_groups(returns, ["a", "b", "a", "b", "alone"], normalise=True, spread_floor=1e-3)
+    normalised = step_groups(returns, states, episodes, normalise=True, spread_floor=1e-3)
     assert normalised.tolist() == [-1.0, -1.0, 1.0, 1.0, 0.0]
 
 
 def test_turns_whose_state_nobody_knows_are_compared_with_none() -> None:
-    answer = step_groups(torch.tensor([1.0, 5.0, 1.0, 3.0]), ["", "", "a", "a"], normalise=False, spread_floor=1e-3)
+    returns, states = torch.tensor([1.0, 5.0, 1.0, 3.0]), ["", "", "a", "a"]
+    answer = step_groups(returns, states, [0, 1, 0, 1], normalise=False, spread_floor=1e-3)
     assert answer.tolist() == [0.0, 0.0, -1.0, 1.0]
+
+
+def test_an_episode_that_comes_by_twice_is_not_compared_with_itself() -> None:
+    returns, states = rewards(4.0, 5.0, 1.0, 2.0, 6.0), ["a", "a", "b", "b", "b"]
+    alone = step_groups(returns, states, [0, 0, 0, 0, 1], normalise=False, spread_floor=1e-3)
+    assert alone.tolist() == [0.0, 0.0, -2.0, -1.0, 3.0], "where another one came by as well, every visit counts"

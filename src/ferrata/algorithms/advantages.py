@@ -100,29 +100,35 @@ def leave_one_out(rewards_G: Tensor, normalise: bool, spread_floor: float) -> Te
     return group_advantages(rewards_G, normalise, spread_floor) * (size / (size - 1) if size > 1 else 1.0)
 
 
-def step_groups(returns_S: Tensor, states: Sequence[str], normalise: bool, spread_floor: float) -> Tensor:
+def step_groups(
+    returns_S: Tensor, states: Sequence[str], episodes: Sequence[int], normalise: bool, spread_floor: float
+) -> Tensor:
     """How much better each step of a group's episodes went than the other steps from the same state.
 
     The step part of GiGPO (Feng et al. 2025, "Group-in-group policy optimization", section 4.2): steps are grouped by
     the state that they were taken in, and each is compared with the mean of its group as in `group_advantages`. A state
-    that occurs once says nothing, and its step gets zero.
+    that only one episode was in says nothing, and its steps get zero: compared with itself, an episode that came by
+    twice would differ by the discount alone.
 
     Args:
         returns_S: return from each step on, discounted, over the steps of all members of one group, end to end.
         states: the environment's state hash before each step. Not the observation: two states may look alike. Empty
             where it is not known, as for a turn that a budget cut in its middle: such a step gets zero.
+        episodes: number of the episode of each step.
         normalise: as in `group_advantages`.
         spread_floor: as in `group_advantages`.
 
     Returns:
         (S,) advantages in float32 that sum to zero within each state.
     """
-    assert len(returns_S) == len(states), "one state per return"
+    assert len(returns_S) == len(states) == len(episodes), "one state and one episode per return"
     members: dict[str, list[int]] = {}
     for index, state in enumerate(states):
         if state:
             members.setdefault(state, []).append(index)
     advantages_S = torch.zeros(len(states), dtype=torch.float32)
     for indices in members.values():
+        if len({episodes[index] for index in indices}) < 2:
+            continue
         advantages_S[indices] = group_advantages(returns_S[indices], normalise, spread_floor)
     return advantages_S

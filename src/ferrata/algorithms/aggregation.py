@@ -2,7 +2,7 @@
 
     token_mean      every token weighs the same (DAPO)
     sequence_mean   every episode weighs the same, however long it is (GRPO as published)
-    constant        every token weighs the same, with a divisor that does not depend on what was sampled (Dr. GRPO)
+    constant        every token weighs the same, with a divisor that does not depend on how long episodes are (Dr. GRPO)
 
 Each gives weights that are known before the first token is scored: `loss = sum_i w_i sum_t L_{i,t} / divisor`, so that
 micro-batches add up exactly to the whole.

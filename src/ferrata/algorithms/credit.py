@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ferrata.algorithms.advantages import group_advantages, leave_one_out, step_groups
+from ferrata.algorithms.advantages import group_advantages, has_spread, leave_one_out, step_groups
 from ferrata.algorithms.returns import discounted_returns, gae, standardise
 
 
@@ -126,11 +126,15 @@ def to_go(groups: Groups, settings: Settings) -> list[list[Estimate]]:
     """`A_t = (G_t - mean(G)) / std(G)` over all turns of the group, `G_t` the discounted return from the turn on.
 
     What a turn brought to those after it, for a channel of rewards along the way. The mean is one number for the whole
-    group, not one for each number of turns: at the same turn number two episodes are in different states.
+    group, not one for each number of turns: at the same turn number two episodes are in different states. A group whose
+    episodes brought the same in all says nothing: that returns shrink towards the end is no difference between them.
     """
     estimates = []
     for group in groups:
         returns = [discounted_returns(course.rewards_T, settings.gamma) for course in group]
+        if not has_spread(_sums(group), settings.spread_floor):
+            estimates.append([Estimate(torch.zeros_like(part)) for part in returns])
+            continue
         made_N = group_advantages(_end_to_end(returns), settings.normalise, settings.spread_floor)
         estimates.append([Estimate(part) for part in made_N.split_with_sizes([len(part) for part in returns])])
     return estimates
@@ -158,7 +162,8 @@ def _of_steps(group: Sequence[Course], settings: Settings) -> list[Tensor]:
     """Advantage of each turn of a group among its turns in the same state."""
     returns_S = _end_to_end([discounted_returns(course.rewards_T, settings.gamma) for course in group])
     states = [state for course in group for state in course.states]
-    advantages_S = step_groups(returns_S, states, settings.normalise, settings.spread_floor)
+    episodes = [number for number, course in enumerate(group) for _ in course.states]
+    advantages_S = step_groups(returns_S, states, episodes, settings.normalise, settings.spread_floor)
     return list(advantages_S.split_with_sizes([len(course.rewards_T) for course in group]))
 
 

@@ -59,14 +59,16 @@ def sequence_log_ratio(log_ratio_N: Tensor, counts: Sequence[int]) -> Tensor:
     """The length-normalised log-ratio of each token's whole episode (GSPO, Zheng et al. 2025, equation 7).
 
     `log s_i = 1/|o_i| sum_t log rho_{i,t}`: one ratio per episode, which every one of its tokens gets, so that a token
-    is clipped when its episode is. The gradient flows to all tokens of the episode.
+    is clipped when its episode is. The gradient of a token's ratio is its own (GSPO-token, equation 14): it adds up to
+    the same where all tokens of an episode have one advantage, and where each turn has its own, that stays its own.
 
     Args:
         log_ratio_N: from `token_log_ratio`.
         counts: trained tokens of each episode, in order; they sum to N.
     """
     parts = torch.split(log_ratio_N, list(counts))
-    return torch.cat([part.mean().expand(len(part)) for part in parts])
+    means_N = torch.cat([part.detach().mean().expand(len(part)) for part in parts])
+    return means_N + (log_ratio_N - log_ratio_N.detach())
 
 
 def truncated_weight(log_ratio_N: Tensor, limit: float) -> Tensor:

@@ -22,10 +22,10 @@ from ferrata.models.chat import Chat
 from ferrata.recipe import RlSection
 from ferrata.records import StopReason, Trajectory, Turn
 
-OUTCOME = ("outcome", "unfinished")
+UNFINISHED = "unfinished"
+"""What stands for all that a cut episode did not get."""
+OUTCOME = ("outcome", UNFINISHED)
 """Components of the outcome channel; all others are rewards along the way."""
-CUT = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW)
-"""A budget ended the episode: what would have followed has a value."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Scored:
     values_CT: Tensor | None = None
     """Value of the state before each turn, by channel; None without a value head."""
     last_values_C: Tensor | None = None
-    """Value of the state after the last turn, by channel; only asked for where a budget cut the episode."""
+    """Value of the state in which a further turn would have begun, by channel; None where there is none: the task was
+    over, or nobody knows what would have been read."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class Credit:
 
 
 def next_read(trajectory: Trajectory, chat: Chat, most: int, context: int) -> list[int]:
-    """Ids that the policy would have read after a trajectory that was cut between two turns.
+    """Ids that the policy would have read after a trajectory that a cap other than its task's own cut.
+
+    Where the task's own cap ends an episode, the task is over, and there is nothing to be gained by waiting for it.
 
     Args:
         trajectory: any.
@@ -63,7 +66,7 @@ def next_read(trajectory: Trajectory, chat: Chat, most: int, context: int) -> li
     Returns:
         Nothing for a trajectory that ended by itself or in the middle of a turn, and where the ids would not fit.
     """
-    if trajectory.stop is not StopReason.MAX_TURNS or not trajectory.turns:
+    if trajectory.stop is not StopReason.MAX_TURNS or not 0 < len(trajectory.turns) < trajectory.task.max_turns:
         return []
     closed = trajectory.turns[-1].token_ids[-1] == chat.end_id
     ids = chat.following(trajectory.final_observation, closed, most)
@@ -115,28 +118,30 @@ def _channel(
 
 
 def _course(trajectory: Trajectory, known: Scored, name: str, index: int, section: RlSection) -> Course:
-    """The trajectory as one channel sees it. The divergence is taken off the rewards along the way."""
-    rewards = [_reward(turn, name) for turn in trajectory.turns]
+    """The trajectory as one channel sees it. The divergence is taken off the rewards along the way.
+
+    Where the value of what would have followed a cut is known, it takes the place of the penalty for the cut: with
+    both, never submitting could pay more than an honest failure.
+    """
+    after = known.last_values_C if trajectory.stop is StopReason.MAX_TURNS and section.view == "episode" else None
+    rewards = [_reward(turn, name, after is not None) for turn in trajectory.turns]
     if known.divergences_T is not None and name != "outcome":
         spent = known.divergences_T.tolist()
         rewards = [reward - section.kl * nats for reward, nats in zip(rewards, spent, strict=True)]
-    last = 0.0
-    if known.last_values_C is not None and trajectory.stop in CUT:
-        last = float(known.last_values_C[index])
     return Course(
         torch.tensor(rewards, dtype=torch.float64),
         [turn.state_hash for turn in trajectory.turns],
         None if known.values_CT is None else known.values_CT[index],
-        last,
+        0.0 if after is None else float(after[index]),
     )
 
 
-def _reward(turn: Turn, channel: str) -> float:
-    """What a turn brought in a channel."""
+def _reward(turn: Turn, channel: str, goes_on: bool) -> float:
+    """What a turn brought in a channel; of an episode that goes on, without the penalty for the cut."""
     if channel == "reward":
-        return turn.reward
-    wanted = channel == "outcome"
-    return sum(value for name, value in turn.components.items() if (name in OUTCOME) is wanted)
+        return turn.reward - (turn.components.get(UNFINISHED, 0.0) if goes_on else 0.0)
+    wanted = [name for name in turn.components if (name in OUTCOME) is (channel == "outcome")]
+    return sum(turn.components[name] for name in wanted if not (goes_on and name == UNFINISHED))
 
 
 def _settings(channel: str, section: RlSection) -> Settings:

@@ -39,10 +39,10 @@ class Critic:
 
     @torch.no_grad()
     def values(self, examples: Sequence[Example], tokens: int, tails: Sequence[Sequence[int]] = ()) -> list[Tensor]:
-        """Values (C, T + 1) of each example, in single precision: before each of its T turns, and after the last.
+        """Values (C, T) of each example, in single precision: before each of its T turns.
 
-        The value after the last turn is that of the state in which one more turn would begin, where it is known what
-        would have been read until then. Elsewhere it is the value before the last turn.
+        Where it is known what would have been read after the last turn, (C, T + 1): also in the state in which one more
+        turn would begin.
 
         Args:
             examples: with their turns.
@@ -58,7 +58,7 @@ class Critic:
             values_SC = self.head(hidden_ND[batch.firsts_S].float())
             parts = values_SC.split_with_sizes([len(extended[row].turns) for row in batch.examples])
             for row, part in zip(batch.examples, parts, strict=True):
-                found[row] = part.T if tails[row] else torch.cat([part.T, part.T[:, -1:]], dim=1)
+                found[row] = part.T
         return found
 
     def loss(
@@ -71,7 +71,10 @@ class Critic:
         objective: Objective,
         meters: Meters,
     ) -> Tensor:
-        """The loss of a micro-batch with the head's part. While the head warms up, it learns alone."""
+        """The loss of a micro-batch with the head's part. While the head warms up, it learns alone.
+
+        `rl.value.weight` scales the gradient that goes on from the head into the policy, not that of the head.
+        """
         if self.warming:
             policy_loss = policy_loss * 0.0
         chosen = [examples[row] for row in batch.examples if examples[row].turns]
@@ -80,7 +83,8 @@ class Critic:
         old_SC = torch.cat([torch.tensor(example.values).T for example in chosen])
         targets_SC = torch.cat([torch.tensor(example.value_targets).T for example in chosen])
         states_SD = hidden_ND[batch.firsts_S].float()
-        values_SC = self.head(states_SD.detach() if self.warming else states_SD)
+        weight = 0.0 if self.warming else self._section.value.weight
+        values_SC = self.head(weight * states_SD + (1.0 - weight) * states_SD.detach())
         return policy_loss + objective.value(values_SC, old_SC, targets_SC, turns, meters)
 
     @property

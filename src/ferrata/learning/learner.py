@@ -45,8 +45,8 @@ class Learner:
         section: the recipe's `rl` section.
         reference: frozen policy for the divergence; needed when `section.kl` is above 0.
         length: the most tokens that an episode can have; what `rl.aggregation = "constant"` divides by.
-        next_read: ids that would have been read after a trajectory that a budget cut, empty where that is not known:
-            the value head then says what the state after them is worth.
+        next_read: ids that would have been read after a trajectory that was cut: the value head says what the state
+            after them is worth. Empty where the task was over, or where that is not known.
 
     Raises:
         PolicyError: the model cannot be scored, see `forward.check_model`.
@@ -94,10 +94,11 @@ class Learner:
         if self.critic is None:
             return [Scored(divergences_T) for divergences_T in divergences]
         tails = [self._next_read(trajectory) for trajectory in trajectories]
+        lengths = [len(trajectory.turns) for trajectory in trajectories]
         values = self.critic.values(examples, self.section.microbatch_tokens, tails)
         return [
-            Scored(divergences_T, values_CT[:, :-1], values_CT[:, -1])
-            for divergences_T, values_CT in zip(divergences, values, strict=True)
+            Scored(divergences_T, values_CT[:, :turns], values_CT[:, turns] if tail else None)
+            for divergences_T, values_CT, tail, turns in zip(divergences, values, tails, lengths, strict=True)
         ]
 
     def update(self, examples: Sequence[Example], shuffle: random.Random) -> dict[str, float]:
@@ -119,7 +120,7 @@ class Learner:
         reference = self._logprobs(self.reference.eval(), examples) if self.reference is not None else None
         start, warming = self._start(examples), self.warming
         meters = Meters()
-        norms: list[float] = []
+        norms: list[float | None] = []
         for _ in range(self.section.epochs):
             for part in split(len(examples), self.section.minibatches, shuffle):
                 chosen = [examples[i] for i in part]
@@ -184,8 +185,8 @@ class Learner:
         start: list[Tensor] | None,
         meters: Meters,
         first: bool,
-    ) -> float:
-        """One optimizer step on one minibatch; returns the norm of its gradient."""
+    ) -> float | None:
+        """One optimizer step on one minibatch; returns the norm of its gradient, None where the head learnt alone."""
         weights = aggregation(self.section.aggregation)([len(e.targets) for e in examples], self.length)
         turns = sum(len(example.turns) for example in examples)
         for batch in microbatches(examples, self.section.microbatch_tokens):
@@ -204,7 +205,7 @@ class Learner:
             loss.backward()  # type: ignore[no-untyped-call]
         if self.critic is not None and self.critic.step():
             self._optimizer.zero_grad()
-            return 0.0
+            return None
         return guarded_step(self._optimizer, self.section.max_grad_norm)
 
 
@@ -219,10 +220,11 @@ def _by_turn(example: Example, reference_N: Tensor, estimate: Divergence) -> Ten
     return torch.stack([part.sum() for part in estimate(sampled_N, reference_N).split_with_sizes(list(example.turns))])
 
 
-def _step_metrics(norms: list[float]) -> dict[str, float]:
-    """Gradient norms of the steps that were taken, and how many steps were taken and refused."""
-    finite = [norm for norm in norms if math.isfinite(norm)]
-    metrics = {"rl/steps": float(len(finite)), "rl/steps_skipped": float(len(norms) - len(finite))}
+def _step_metrics(norms: list[float | None]) -> dict[str, float]:
+    """Gradient norms of the policy's steps that were taken, and how many were taken and refused."""
+    tried = [norm for norm in norms if norm is not None]
+    finite = [norm for norm in tried if math.isfinite(norm)]
+    metrics = {"rl/steps": float(len(finite)), "rl/steps_skipped": float(len(tried) - len(finite))}
     if finite:
         metrics |= {"rl/grad_norm": sum(finite) / len(finite), "rl/grad_norm_max": max(finite)}
     return metrics

@@ -98,7 +98,7 @@ class Objective:
             if batch.sampled_N is not None:
                 weight_N = torch.where(batch.sampled_N, weight_N, torch.ones_like(weight_N))
             loss_N = loss_N * weight_N
-            meters.add("rl/importance_weight", weight_N)
+            meters.add("rl/importance_weight", _stale(weight_N, batch))
         self._measure(batch, logprobs_N, log_ratio_N, meters)
         if first:
             _measure_gap(batch, logprobs_N, meters)
@@ -108,8 +108,8 @@ class Objective:
     def _measure(self, batch: MicroBatch, logprobs_N: Tensor, log_ratio_N: Tensor, meters: Meters) -> None:
         """What the importance ratios say."""
         clipped_N = clip_fraction(log_ratio_N, batch.advantages_N, self.section.clip_low, self.section.clip_high)
-        meters.add("rl/clip_fraction", clipped_N)
-        meters.add("rl/ratio_mean", log_ratio_N.exp())
+        meters.add("rl/clip_fraction", _sampled(clipped_N, batch))
+        meters.add("rl/ratio_mean", _sampled(log_ratio_N.exp(), batch))
         meters.largest("rl/ratio_max", float(log_ratio_N.max().exp()))
 
     def value(self, values_SC: Tensor, old_SC: Tensor, targets_SC: Tensor, turns: int, meters: Meters) -> Tensor:
@@ -118,7 +118,7 @@ class Objective:
         loss_SC = value_loss(values_SC, old_SC, targets_SC, clip)
         meters.add("rl/value_loss", loss_SC)
         meters.add("rl/value_error", (values_SC - targets_SC).abs())
-        return self.section.value.weight * loss_SC.sum() / turns
+        return loss_SC.sum() / turns
 
 
 def _of_sampled(values_N: Tensor, batch: MicroBatch) -> Tensor:
@@ -129,6 +129,13 @@ def _of_sampled(values_N: Tensor, batch: MicroBatch) -> Tensor:
 def _sampled(values_N: Tensor, batch: MicroBatch) -> Tensor:
     """The values without those of demonstrations."""
     return values_N if batch.sampled_N is None else values_N[batch.sampled_N]
+
+
+def _stale(values_N: Tensor, batch: MicroBatch) -> Tensor:
+    """The values of tokens that an older policy sampled."""
+    if batch.fresh_N is None:
+        return values_N[:0]
+    return values_N[~batch.fresh_N if batch.sampled_N is None else ~batch.fresh_N & batch.sampled_N]
 
 
 @torch.no_grad()

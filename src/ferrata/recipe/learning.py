@@ -61,8 +61,8 @@ class ValueSection(Section):
 
     learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
     """Of the head alone (AdamW)."""
-    weight: Annotated[float, Field(ge=0.0)] = 0.5
-    """Weight of its loss beside the policy's."""
+    weight: Share = 0.0
+    """How much of its gradient goes on into the policy that it reads; 0: that learns from advantages alone."""
     clip: Annotated[float, Field(gt=0.0)] = 0.5
     """How far a value may move in one update, in units of reward."""
     warmup: Annotated[int, Field(ge=0)] = 2
@@ -158,6 +158,12 @@ class RlSection(Section):
             raise ValueError(
                 "rl.kl_estimator = 'k1' in the loss has an expected gradient of zero: it would hold nothing. Use k2 or "
                 "k3, or rl.kl_in=reward."
+            )
+        if self.kl > 0.0 and self.kl_in == "reward" and self.channels.apart:
+            raise ValueError(
+                "rl.kl_in = 'reward' with rl.channels.apart has no strength: the process channel, from which it is "
+                "taken, is scaled to size 1 afterwards, whatever rl.kl says. Use rl.kl_in=loss, or leave the channels "
+                "together."
             )
         return self
 
