@@ -42,13 +42,15 @@ def main() -> None:
     runs = [(seed, algorithm) for seed in options.seeds for algorithm in ALGORITHMS]
     jobs = [partial(go_on, options.out, common, seed, algorithm, options.updates) for seed, algorithm in runs]
     beside(jobs, options.beside)
+    folders = {name: [options.out / f"{name}-{seed}" for seed in options.seeds] for name in ("sft", *ALGORITHMS)}
+    made = [folder for row in folders.values() for folder in row]
+    beside([partial(success, folder, [1, 2], options.tasks) for folder in made], options.beside)
     print(f"| | {' | '.join(f'seed {seed}' for seed in options.seeds)} | mean | minutes |")
     print("|---" * (len(options.seeds) + 3) + "|")
-    for name in ("sft", *ALGORITHMS):
-        folders = [options.out / f"{name}-{seed}" for seed in options.seeds]
-        rates = [success(folder, [1, 2], options.tasks) for folder in folders]
+    for name, row in folders.items():
+        rates = [success(folder, [1, 2], options.tasks) for folder in row]
         mean = fmean(rate["count"] / rate["n"] for rate in rates)
-        minutes = fmean(seconds(folder) for folder in folders) / 60
+        minutes = fmean(seconds(folder) for folder in row) / 60
         print(f"| {name} | {' | '.join(map(percent, rates))} | {100 * mean:.1f} % | {minutes:.1f} |", flush=True)
 
 

@@ -15,12 +15,15 @@ given more tokens and more time. All are evaluated on the same tasks. A run take
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from arms import beside, parser, percent, seconds, success, train
 
 RECIPE = "office-ladder"
+TIERS = ([3], [1, 2])
+"""What is evaluated, each on its own."""
 UNPAID = ("process", "efficiency", "near_repeat", "repeat", "format", "invalid")
 WAYS = {
     "ladder": [],
@@ -44,6 +47,11 @@ def _folder(out: Path, way: str, seed: int) -> Path:
     return out / f"{way.replace(' ', '-')}-{seed}"
 
 
+def _all(out: Path, seeds: Sequence[int]) -> list[Path]:
+    """Of each seed the SFT stage, then every way."""
+    return [folder for seed in seeds for folder in (out / f"sft-{seed}", *(_folder(out, way, seed) for way in WAYS))]
+
+
 def main() -> None:
     """Run what is missing, and print the table."""
     arguments = parser(__doc__.splitlines()[0], "runs/ladder")
@@ -53,13 +61,16 @@ def main() -> None:
     beside([partial(begin, options.out, common, seed) for seed in options.seeds], options.beside)
     jobs = [partial(go_on, options.out, common, seed, way) for seed in options.seeds for way in WAYS]
     beside(jobs, options.beside)
-    print("| seed | after SFT | " + " | ".join(WAYS) + " | minutes: SFT, " + ", ".join(WAYS) + " |")
-    print("|---" * (len(WAYS) + 3) + "|")
+    made = [(folder, tiers) for folder in _all(options.out, options.seeds) for tiers in TIERS]
+    beside([partial(success, folder, tiers, options.tasks) for folder, tiers in made], options.beside)
+    print("| seed | tiers | after SFT | " + " | ".join(WAYS) + " | minutes: SFT, " + ", ".join(WAYS) + " |")
+    print("|---" * (len(WAYS) + 4) + "|")
     for seed in options.seeds:
-        folders = [options.out / f"sft-{seed}", *(_folder(options.out, way, seed) for way in WAYS)]
-        rates = [percent(success(folder, [3], options.tasks)) for folder in folders]
+        folders = _all(options.out, [seed])
         minutes = ", ".join(f"{seconds(folder) / 60:.0f}" for folder in folders)
-        print(f"| {seed} | {' | '.join(rates)} | {minutes} |", flush=True)
+        for tiers in TIERS:
+            rates = [percent(success(folder, tiers, options.tasks)) for folder in folders]
+            print(f"| {seed} | {' and '.join(map(str, tiers))} | {' | '.join(rates)} | {minutes} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ of `climbing`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,69 +38,104 @@ REMINDER = 10
 
 
 def run(session: Session, position: Position | None) -> None:
-    """Improve the policy for `rl.updates` rounds, then evaluate it on unseen tasks.
-
-    What fails outside the learner has changed nothing that a checkpoint holds: then one is written, and no update lost.
-    """
-    recipe, section = session.recipe, session.recipe.rl
+    """Improve the policy for `rl.updates` rounds, then evaluate it on unseen tasks."""
+    updates = session.recipe.rl.updates
     learner, climb, material = make_learner(session, position), Climb(session), Material(session)
-
-    def keep(update: int, ahead: Round | None) -> None:
-        progress = _Progress(climb.state(), material.state(), ahead)
-        save(session, "rl", update, learner, msgspec.msgpack.encode(progress))
-
-    session.view.stage("rl", section.updates)
+    session.view.stage("rl", updates)
     with Rounds(session, climb) as rounds:
-        done = position.step if position else 0
-        if position:
-            _load(progress_of(position), done + 1, climb, material, rounds)
-            _judge(session, climb, rounds, done)
-        for update in range(done + 1, section.updates + 1):
-            last, played = update == section.updates, None
-            try:
-                played = rounds.take(update)
-                if section.staleness and not last:
-                    rounds.begin(update + 1)
-                began = time.perf_counter()
-                examples, counts = material.gather(update, played.groups, learner)
-            except Exception:
-                if update - 1 > done:
-                    keep(update - 1, played)
-                raise
-            learned = learn(session, learner, update, examples)
-            climb.hear(played.played, played.turn_cap)
-            record(session, update, played, {**counts, **learned, "time/learning": time.perf_counter() - began})
-            try:
-                if not section.staleness:
-                    session.publish()
-                _judge(session, climb, rounds, update)
-            except Exception:
-                keep(update, rounds.settle())
-                raise
-            if session.interrupts.requested or last or update % recipe.run.checkpoint_every == 0:
-                keep(update, rounds.settle())
-                session.stop_if_asked()
+        loop = _Loop(session, learner, climb, material, rounds)
+        for update in range(loop.begin(position), updates + 1):
+            played, examples, counts = loop.gather(update)
+            learned = learner.update(examples, stream(session.recipe.seed, "rl", "shuffle", update))
+            loop.finish(update, played, {**counts, **learned})
     session.publish()
-    session.score_for("rl", section.updates)
-    session.evaluate_fully("rl", section.updates)
+    session.score_for("rl", updates)
+    session.evaluate_fully("rl", updates)
 
 
-def learn(session: Session, learner: Learner, update: int, examples: Sequence[Example]) -> dict[str, float]:
-    """One update of the weights, and what it says."""
-    learned = learner.update(examples, stream(session.recipe.seed, "rl", "shuffle", update))
-    session.learned()
-    return learned
+@dataclass
+class _Loop:
+    """What happens around the learner. Where something fails there, all that was learnt is in a checkpoint."""
+
+    session: Session
+    learner: Learner
+    climb: Climb
+    material: Material
+    rounds: Rounds
+    kept: int = 0
+    """The update of the newest checkpoint."""
+    since: float = 0.0
+    """When the update under way had been played."""
+
+    def begin(self, position: Position | None) -> int:
+        """Go on from a checkpoint, or from the start. Returns the first update that is left."""
+        if position is None:
+            return 1
+        progress = msgspec.msgpack.decode(progress_of(position), type=_Progress)
+        self.kept = position.step
+        self.climb.load(progress.climb, position.step)
+        self.material.load(progress.pool)
+        self.rounds.restore(position.step + 1, progress.ahead)
+        self._judge(position.step)
+        return position.step + 1
+
+    def gather(self, update: int) -> tuple[Round, list[Example], dict[str, float]]:
+        """What was played for an update, what is learnt from it, and counts of that."""
+        section, played = self.session.recipe.rl, None
+        try:
+            played = self.rounds.take(update)
+            if section.staleness and update < section.updates:
+                self.rounds.begin(update + 1)
+            self.since = time.perf_counter()
+            return played, *self.material.gather(update, played.groups, self.learner)
+        except Exception:
+            if update - 1 > self.kept:
+                self._keep(update - 1, played)
+            raise
+
+    def finish(self, update: int, played: Round, metrics: dict[str, float]) -> None:
+        """The policy has learnt: record and publish; evaluate and save where that is due."""
+        session, recipe = self.session, self.session.recipe
+        session.learned()
+        self.climb.hear(played.played, played.turn_cap)
+        record(session, update, played, {**metrics, "time/learning": time.perf_counter() - self.since})
+        try:
+            if not recipe.rl.staleness:
+                session.publish()
+            self._judge(update)
+        except Exception:
+            self._keep(update, self.rounds.settle())
+            raise
+        due = update == recipe.rl.updates or update % recipe.run.checkpoint_every == 0
+        if session.interrupts.requested or due:
+            self._keep(update, self.rounds.settle())
+            session.stop_if_asked()
+
+    def _judge(self, update: int) -> None:
+        """The small evaluation that is due after an update, and what the ladder makes of it, unless that was done."""
+        session = self.session
+        if not 0 < update < session.recipe.rl.updates or update % session.recipe.evaluation.every:
+            return
+        if any(row.step == update for row in session.folder.store.evaluations("small", "rl")):
+            return
+        self.rounds.settle()
+        session.publish()
+        self.climb.judge(update, session.evaluate_small("rl", update, self.climb.unseen()))
+
+    def _keep(self, update: int, ahead: Round | None) -> None:
+        """Write a checkpoint of what an update has left."""
+        progress = _Progress(self.climb.state(), self.material.state(), ahead)
+        save(self.session, "rl", update, self.learner, msgspec.msgpack.encode(progress))
+        self.kept = update
 
 
-def _judge(session: Session, climb: Climb, rounds: Rounds, update: int) -> None:
-    """The small evaluation that is due after an update, and what the ladder makes of it; one that was made stays."""
-    if not 0 < update < session.recipe.rl.updates or update % session.recipe.evaluation.every:
-        return
-    if any(row.step == update for row in session.folder.store.evaluations("small", "rl")):
-        return
-    rounds.settle()
-    session.publish()
-    climb.judge(update, session.evaluate_small("rl", update, climb.unseen()))
+class _Progress(msgspec.Struct):
+    """Where RL stands, beyond policy and learner."""
+
+    climb: dict[str, Any]
+    pool: list[Any]
+    ahead: Round | None
+    """The next round, where it was played already."""
 
 
 def make_learner(session: Session, position: Position | None) -> Learner:
@@ -161,19 +196,3 @@ def warn(session: Session, update: int, metric: str, alarm: str) -> None:
         return
     store.add_note("rl", update, metric, alarm)
     session.view.message(f"Alarm, update {update}: {alarm}")
-
-
-class _Progress(msgspec.Struct):
-    """Where RL stands, beyond policy and learner."""
-
-    climb: dict[str, Any]
-    pool: list[Any]
-    ahead: Round | None
-    """The next round, where it was played ahead."""
-
-
-def _load(content: bytes, update: int, climb: Climb, material: Material, rounds: Rounds) -> None:
-    progress = msgspec.msgpack.decode(content, type=_Progress)
-    climb.load(progress.climb, update - 1)
-    material.load(progress.pool)
-    rounds.restore(update, progress.ahead)
