@@ -46,12 +46,12 @@ def seconds(folder: Path) -> float:
 
 
 def success(folder: Path, tiers: Sequence[int], tasks: int, env: str = "office") -> dict[str, Any]:
-    """Greedy success on unseen tasks of these tiers: `count`, `n`, `low` and `high` (95 %, Wilson)."""
+    """Greedy success on unseen tasks of these tiers, on one thread: `count`, `n`, `low` and `high` (95 %, Wilson)."""
     found = folder.with_suffix(f".tier-{''.join(map(str, tiers))}.json")
     if not found.exists():
         chosen = [word for tier in tiers for word in ("--tier", str(tier))]
         where = ["--env", env, *chosen, "--tasks", str(tasks), "--json", str(found)]
-        _ferrata(folder.with_suffix(".eval.log"), "eval", str(folder), *where)
+        _ferrata(found.with_suffix(".log"), "eval", str(folder), *where)
     rate: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))["success"]
     return rate
 
@@ -61,7 +61,7 @@ def percent(rate: dict[str, Any]) -> str:
     return f"{100 * rate['count'] / rate['n']:.1f} % [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
 
 
-def beside(jobs: Sequence[Callable[[], None]], most: int) -> None:
+def beside(jobs: Sequence[Callable[[], object]], most: int) -> None:
     """Do all of them, so many at a time; the first failure is raised when the others are done."""
     with ThreadPoolExecutor(most) as pool:
         for done in [pool.submit(job) for job in jobs]:
@@ -69,6 +69,11 @@ def beside(jobs: Sequence[Callable[[], None]], most: int) -> None:
 
 
 def _ferrata(log: Path, *arguments: str) -> None:
-    command, environment = [sys.executable, "-m", "ferrata", *arguments], {**os.environ, "HF_HUB_OFFLINE": "1"}
+    # A run takes its threads from `policy.threads`; an evaluation has no such setting, and others run beside it.
+    single = {"OMP_NUM_THREADS": "1"} if arguments[0] == "eval" else {}
+    command, environment = (
+        [sys.executable, "-m", "ferrata", *arguments],
+        {**os.environ, "HF_HUB_OFFLINE": "1", **single},
+    )
     with log.open("a", encoding="utf-8") as sink:
         subprocess.run(command, check=True, stdout=sink, stderr=sink, env=environment)

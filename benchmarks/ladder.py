@@ -61,7 +61,7 @@ def main() -> None:
     beside([partial(begin, options.out, common, seed) for seed in options.seeds], options.beside)
     jobs = [partial(go_on, options.out, common, seed, way) for seed in options.seeds for way in WAYS]
     beside(jobs, options.beside)
-    made = [(folder, tiers) for folder in _all(options.out, options.seeds) for tiers in TIERS]
+    made = [(folder, tiers) for tiers in TIERS for folder in _all(options.out, options.seeds)]
     beside([partial(success, folder, tiers, options.tasks) for folder, tiers in made], options.beside)
     print("| seed | tiers | after SFT | " + " | ".join(WAYS) + " | minutes: SFT, " + ", ".join(WAYS) + " |")
     print("|---" * (len(WAYS) + 4) + "|")

@@ -88,6 +88,7 @@ def test_fault_2_a_ladder_run_goes_on_exactly_also_at_the_boundary(
 def rare(request: pytest.FixtureRequest, recipe: Recipe) -> Recipe:
     """Played one round ahead or not, with no checkpoint before the last update."""
     rare = ["run.checkpoint_every=99", "evaluation.every=4", f"rl.staleness={request.param}", "ladder.turn_caps=[6]"]
+    rare.append('rewards.phases=[{name="later", from_update=3, process=0.05}]')
     return load_recipe("office-smoke", [*SHAPE, f"policy.model={recipe.policy.model}", *rare])
 
 
@@ -110,6 +111,10 @@ def test_what_fails_loses_nothing_that_was_learnt(
             pipeline.run(rare, folder, SilentView(), Interrupts(lambda text: None))
         assert folder.checkpoints.latest().state["step"] == kept
         assert [step for step, _ in folder.store.metrics("rl/tokens", "rl")] == list(range(1, kept + 1))
+    if breaks == "a small evaluation" and not rare.rl.staleness:
+        with monkeypatch.context() as patched, pytest.raises(RolloutFault, match="down"):
+            break_down(patched, "a round")  # After the evaluation was made, and before the next checkpoint.
+            runs.resumed(tmp_path / "run")
     resumed = runs.resumed(tmp_path / "run")
     assert [step for step, _ in resumed.numbers["rl/tokens"]] == [1, 2, 3, 4, 5, 6]
     if not (rare.rl.staleness and breaks == "a round"):

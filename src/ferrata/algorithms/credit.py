@@ -41,7 +41,7 @@ class Course:
     values_T: Tensor | None = None
     """Estimated return from each turn on; None without a value head."""
     last_value: float = 0.0
-    """Estimated return after the last turn, where a budget cut the episode; 0.0 where the task itself ended."""
+    """Estimated return after the last turn, where the episode could have gone on and that is known; else 0.0."""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ferrata.cli.live import LoggedView, Terminal, make_view
 from ferrata.cli.plan import plan
-from ferrata.errors import FerrataError, Interrupted, RunFolderError
+from ferrata.errors import FerrataError, Interrupted, RunFolderError, TaskError
 from ferrata.recipe import Recipe
 from ferrata.recipe_loading import dump_recipe, flatten, load_recipe
 from ferrata.rollout.worlds import find_environment
@@ -120,12 +121,18 @@ def _try_policy(recipe: Recipe, policy: Policy, tools: Sequence[ToolCard]) -> No
 
 def _try_rungs(recipe: Recipe, env: Environment) -> None:
     """Raise what a run would for a ladder on which a tier has no tasks."""
+    from ferrata.rollout.containment import contained
     from ferrata.rollout.worlds import make_env
-    from ferrata.training.rungs import check_rungs
+    from ferrata.training.rungs import check_rungs, climbs
 
+    if not climbs(recipe):
+        return
     section = recipe.env
+    with contained(TaskError, f"drawing tasks of environment '{section.name}'"):
+        unseen = env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed)
     with ExitStack() as opened:
 
+        @cache
         def pattern(tiers: Sequence[int], tools: str) -> Environment:
             drawing = make_env(
                 section.name,
@@ -136,7 +143,7 @@ def _try_rungs(recipe: Recipe, env: Environment) -> None:
             )
             return opened.enter_context(closing(drawing))
 
-        check_rungs(recipe, env.tasks("eval", recipe.evaluation.tasks, seed=recipe.evaluation.seed), pattern)
+        check_rungs(recipe, unseen, pattern)
 
 
 def new_recipe(recipe_name: str, overrides: Sequence[str]) -> Recipe:

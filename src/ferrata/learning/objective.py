@@ -110,7 +110,9 @@ class Objective:
         clipped_N = clip_fraction(log_ratio_N, batch.advantages_N, self.section.clip_low, self.section.clip_high)
         meters.add("rl/clip_fraction", _sampled(clipped_N, batch))
         meters.add("rl/ratio_mean", _sampled(log_ratio_N.exp(), batch))
-        meters.largest("rl/ratio_max", float(log_ratio_N.max().exp()))
+        sampled_N = _sampled(log_ratio_N, batch)
+        if len(sampled_N):
+            meters.largest("rl/ratio_max", float(sampled_N.max().exp()))
 
     def value(self, values_SC: Tensor, old_SC: Tensor, targets_SC: Tensor, turns: int, meters: Meters) -> Tensor:
         """The value head's part in the loss of a minibatch of `turns` turns."""

@@ -121,5 +121,7 @@ class Climb:
         for move in moves:
             tiers = ", ".join(map(str, self.tiers))
             text = f"{move.kind.capitalize()}: {move.why} Tiers now: {tiers}; turn cap {move.turn_cap}."
-            self._session.folder.store.add_note("rl", update, NOTE, text)
-            self._session.view.message(f"Ladder, update {update}: {text}")
+            # An evaluation that a resumed run makes again says the same again.
+            if all((note.step, note.text) != (update, text) for note in self._session.folder.store.notes(NOTE)):
+                self._session.folder.store.add_note("rl", update, NOTE, text)
+                self._session.view.message(f"Ladder, update {update}: {text}")

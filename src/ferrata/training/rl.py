@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from ferrata.diagnostics import find_collapse
 from ferrata.errors import CheckpointError
+from ferrata.files import sync_tree
 from ferrata.learning.batch import Example
 from ferrata.learning.courses import next_read
 from ferrata.learning.learner import Learner
@@ -55,7 +56,7 @@ def run(session: Session, position: Position | None) -> None:
 
 @dataclass
 class _Loop:
-    """What happens around the learner. Where something fails there, all that was learnt is in a checkpoint."""
+    """What happens around the learner. Where playing, gathering or evaluating fails, what was learnt is saved first."""
 
     session: Session
     learner: Learner
@@ -64,6 +65,8 @@ class _Loop:
     rounds: Rounds
     kept: int = 0
     """The update of the newest checkpoint."""
+    judged: int = 0
+    """The update after which the newest small evaluation was made."""
     since: float = 0.0
     """When the update under way had been played."""
 
@@ -72,7 +75,8 @@ class _Loop:
         if position is None:
             return 1
         progress = msgspec.msgpack.decode(progress_of(position), type=_Progress)
-        self.kept = position.step
+        self.kept, self.judged = position.step, progress.judged
+        self.session.score_for("rl", position.step)
         self.climb.load(progress.climb, position.step)
         self.material.load(progress.pool)
         self.rounds.restore(position.step + 1, progress.ahead)
@@ -89,8 +93,7 @@ class _Loop:
             self.since = time.perf_counter()
             return played, *self.material.gather(update, played.groups, self.learner)
         except Exception:
-            if update - 1 > self.kept:
-                self._keep(update - 1, played)
+            self._rescue(update - 1, played)
             raise
 
     def finish(self, update: int, played: Round, metrics: dict[str, float]) -> None:
@@ -104,7 +107,7 @@ class _Loop:
                 session.publish()
             self._judge(update)
         except Exception:
-            self._keep(update, self.rounds.settle())
+            self._rescue(update, self.rounds.settle())
             raise
         due = update == recipe.rl.updates or update % recipe.run.checkpoint_every == 0
         if session.interrupts.requested or due:
@@ -114,17 +117,24 @@ class _Loop:
     def _judge(self, update: int) -> None:
         """The small evaluation that is due after an update, and what the ladder makes of it, unless that was done."""
         session = self.session
-        if not 0 < update < session.recipe.rl.updates or update % session.recipe.evaluation.every:
-            return
-        if any(row.step == update for row in session.folder.store.evaluations("small", "rl")):
+        if not self.judged < update < session.recipe.rl.updates or update % session.recipe.evaluation.every:
             return
         self.rounds.settle()
         session.publish()
         self.climb.judge(update, session.evaluate_small("rl", update, self.climb.unseen()))
+        self.judged = update
+
+    def _rescue(self, update: int, ahead: Round | None) -> None:
+        """Something has failed: write a checkpoint if there is anything new. That this fails as well is only told."""
+        if update > self.kept:
+            try:
+                self._keep(update, ahead)
+            except CheckpointError as error:
+                self.session.view.message(f"What was learnt after update {self.kept} could not be saved: {error}")
 
     def _keep(self, update: int, ahead: Round | None) -> None:
         """Write a checkpoint of what an update has left."""
-        progress = _Progress(self.climb.state(), self.material.state(), ahead)
+        progress = _Progress(self.climb.state(), self.material.state(), ahead, self.judged)
         save(self.session, "rl", update, self.learner, msgspec.msgpack.encode(progress))
         self.kept = update
 
@@ -136,6 +146,8 @@ class _Progress(msgspec.Struct):
     pool: list[Any]
     ahead: Round | None
     """The next round, where it was played already."""
+    judged: int
+    """As in the loop."""
 
 
 def make_learner(session: Session, position: Position | None) -> Learner:
@@ -165,6 +177,7 @@ def start_of_rl(session: Session, is_now: bool) -> PreTrainedModel:
         else:
             save_policy(policy, folder)
         seal(folder)
+        sync_tree(folder)
     elif fault := broken(folder):
         raise CheckpointError(
             f"The policy that RL started from, in {folder}, is not as it was ({fault}): the run cannot go on with the "

@@ -1,9 +1,12 @@
 """The rungs of a ladder, looked at before anything is trained.
 
-rungs           number, tiers and tool set of each
-judged_by       the unseen tasks by which a rung is judged
-check_rungs     refuses a ladder on which some tier would have no tasks
-unreached       what of a recipe would never come, in sentences
+    climbs          whether there is a ladder at all
+    rungs           number, tiers and tool set of each
+    judged_by       the unseen tasks by which a rung is judged
+    check_rungs     refuses a ladder on which some tier would have no tasks
+    unreached       what of a recipe would never come, in sentences
+
+`climbing` is the ladder of a run under way.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ from ferrata.tasks.ladder import Ladder
 
 Pattern = Callable[[Sequence[int], str], Environment]
 """Tiers and a tool set -> an environment that draws such tasks; raises UsageError where there are none."""
+
+
+def climbs(recipe: Recipe) -> bool:
+    """True when a run of this recipe goes up a ladder."""
+    return recipe.ladder.enabled and "rl" in recipe.stages and recipe.rl.updates > 0
 
 
 def rungs(recipe: Recipe) -> Iterator[tuple[int, list[int], str]]:
@@ -53,7 +61,7 @@ def check_rungs(recipe: Recipe, unseen: Sequence[Task], pattern: Pattern) -> Non
     Raises:
         UsageError: a tier would have none; which, on which rung, and what to change.
     """
-    if not recipe.ladder.enabled or "rl" not in recipe.stages:
+    if not climbs(recipe):
         return
     for rung, tiers, tools in rungs(recipe):
         for tier in tiers:
@@ -84,9 +92,9 @@ def unreached(recipe: Recipe) -> list[str]:
 
 
 def _unopened(recipe: Recipe) -> list[str]:
-    """Some recipes end before the last tier could open."""
+    """What is to be said where the last tier could not open before the end."""
     section, tiers, updates = recipe.ladder, len(recipe.env.tiers), recipe.rl.updates
-    if not section.enabled:
+    if not climbs(recipe):
         return []
     if section.schedule:
         never = [due for due in section.schedule if due > updates]
