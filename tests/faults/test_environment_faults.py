@@ -137,7 +137,7 @@ class Crowded(Inn):
     made = 0
     def __init__(self, **settings):
         Crowded.made += 1
-        if Crowded.made in (2, 3, 4):
+        if Crowded.made == 2:  # Of more, a busy machine could give two to one episode.
             raise ConnectionError("the server has no room now")
         super().__init__(**settings)
 
@@ -368,7 +368,7 @@ def test_an_environment_that_cannot_be_made_after_others_fails_its_own_episode(
     """It is tried once more, as whatever fails."""
     under_test, tasks = collector(lambda seed, turn: saying("leave" if turn else "rest"), "Crowded", workers=workers)
     stats = under_test.collect(once_each(tasks), 0).stats
-    assert (stats.played, stats.dropped, stats.retried) == (4, {}, 3)
+    assert (stats.played, stats.dropped, stats.retried) == (4, {}, 1)
 
 
 def test_when_no_further_environment_can_be_made_its_episodes_are_dropped(collector: Collect, saying: Saying) -> None:

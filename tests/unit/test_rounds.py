@@ -29,7 +29,8 @@ class Play:
     def __init__(self, make: MakeTrajectory, outcome: Callable[[int, int, int], bool], **sections: Any) -> None:
         self.make, self.outcome = make, outcome
         self.recipe = Recipe(name="play", **sections)
-        self.collector = self.folder = self.store = self.view = self
+        self.collector = self.folder = self.view = self
+        self.store = SimpleNamespace(add_note=self.add_note, notes=self.told)
         self.faults, self.version, self.published = None, 4, 0
         self.asked: list[tuple[Any, ...]] = []
         self.tiers: list[int] = []
@@ -75,6 +76,9 @@ class Play:
 
     def add_note(self, stage: str, step: int, kind: str, text: str) -> None:
         self.notes.append((step, text))
+
+    def told(self, kind: str) -> list[Any]:
+        return [SimpleNamespace(step=step, text=text) for step, text in self.notes]
 
     def message(self, text: str) -> None:
         self.said.append(text)
