@@ -71,9 +71,7 @@ def beside(jobs: Sequence[Callable[[], object]], most: int) -> None:
 def _ferrata(log: Path, *arguments: str) -> None:
     # A run takes its threads from `policy.threads`; an evaluation has no such setting, and others run beside it.
     single = {"OMP_NUM_THREADS": "1"} if arguments[0] == "eval" else {}
-    command, environment = (
-        [sys.executable, "-m", "ferrata", *arguments],
-        {**os.environ, "HF_HUB_OFFLINE": "1", **single},
-    )
+    command = [sys.executable, "-m", "ferrata", *arguments]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", **single}
     with log.open("a", encoding="utf-8") as sink:
         subprocess.run(command, check=True, stdout=sink, stderr=sink, env=environment)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from ferrata.envs import Effect, Environment, Script, Task, ToolError, call, tool
+from ferrata.envs.checker import check_environment
 from ferrata.rewards import RewardSpec
 
 SPEC = RewardSpec()
@@ -71,3 +72,18 @@ def solution(task: Task) -> Script:
 
 def failure(task: Task) -> Script:
     return Door.scripts(Door(), task)[1]
+
+
+Mistake = tuple[str, Callable[[], type[Environment]], str, str]
+"""The check that finds it, the class that makes it, and what is said of it and advised."""
+
+
+def assert_found(mistake: Mistake) -> None:
+    """One check finds it, no other does, and it says what and what to do."""
+    name, make, seen, advice = mistake
+    report = check_environment(make()(score=SPEC), 4, SPEC.check_dominance, fuzzed=400)
+    told = {check.name: f"{check.detail} {check.advice}" for check in report.broken}
+    assert list(told) == [name], told
+    assert seen in told[name]
+    assert advice in told[name]
+    assert not report.ok

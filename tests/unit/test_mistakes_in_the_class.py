@@ -105,7 +105,7 @@ def no_description() -> type[Environment]:
 
 def bare_decorator() -> type[Environment]:
     class Door2(Door):
-        @tool  # type: ignore[arg-type]
+        @tool
         def knock(self) -> str:
             return "knock"
 
@@ -115,7 +115,7 @@ def bare_decorator() -> type[Environment]:
 def tool_named_like_a_method() -> type[Environment]:
     class Door2(Door):
         @tool("Take a step.")
-        def step(self, text: str) -> str:  # type: ignore[override]
+        def step(self, text: str) -> str:
             return "one step"
 
     return Door2
@@ -123,7 +123,7 @@ def tool_named_like_a_method() -> type[Environment]:
 
 def tool_declared_to_return_a_number() -> type[Environment]:
     class Door2(Door):
-        @tool("Count the doors.")  # type: ignore[arg-type]
+        @tool("Count the doors.")
         def count(self) -> int:
             return 1
 
@@ -132,7 +132,7 @@ def tool_declared_to_return_a_number() -> type[Environment]:
 
 def async_tool() -> type[Environment]:
     class Door2(Door):
-        @tool("Wait.")  # type: ignore[arg-type]
+        @tool("Wait.")
         async def wait(self) -> str:
             return "waited"
 
@@ -168,7 +168,7 @@ def state_in_the_class() -> type[Environment]:
     class Door2(Door):
         pass
 
-    Door2.opened = {}  # type: ignore[attr-defined]
+    Door2.opened = {}
 
     return Door2
 

@@ -112,5 +112,5 @@ def test_without_a_ladder_nothing_is_asked_of_its_rungs() -> None:
     def never(*_: Any) -> Any:
         raise AssertionError
 
-    check_rungs(plain, [SimpleNamespace(tier=1)], never)  # type: ignore[list-item]
+    check_rungs(plain, [SimpleNamespace(tier=1)], never)
     assert unreached(plain) == []

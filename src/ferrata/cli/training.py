@@ -122,7 +122,7 @@ def _try_policy(recipe: Recipe, policy: Policy, tools: Sequence[ToolCard]) -> No
 def _try_rungs(recipe: Recipe, env: Environment) -> None:
     """Raise what a run would for a ladder on which a tier has no tasks."""
     from ferrata.rollout.containment import contained
-    from ferrata.rollout.worlds import make_env
+    from ferrata.rollout.worlds import EnvironmentSpec
     from ferrata.training.rungs import check_rungs, climbs
 
     if not climbs(recipe):
@@ -134,14 +134,8 @@ def _try_rungs(recipe: Recipe, env: Environment) -> None:
 
         @cache
         def pattern(tiers: Sequence[int], tools: str) -> Environment:
-            drawing = make_env(
-                section.name,
-                tiers,
-                rewards=recipe.rewards,
-                families=section.families,
-                tools=tools or section.tools,
-            )
-            return opened.enter_context(closing(drawing))
+            spec = EnvironmentSpec(section.name, tuple(tiers), recipe.rewards, section.families, tools or section.tools)
+            return opened.enter_context(closing(spec()))
 
         check_rungs(recipe, unseen, pattern)
 

@@ -109,10 +109,10 @@ class Objective:
         """What the importance ratios say."""
         clipped_N = clip_fraction(log_ratio_N, batch.advantages_N, self.section.clip_low, self.section.clip_high)
         meters.add("rl/clip_fraction", _sampled(clipped_N, batch))
-        meters.add("rl/ratio_mean", _sampled(log_ratio_N.exp(), batch))
-        sampled_N = _sampled(log_ratio_N, batch)
-        if len(sampled_N):
-            meters.largest("rl/ratio_max", float(sampled_N.max().exp()))
+        ratio_N = _sampled(log_ratio_N.exp(), batch)
+        meters.add("rl/ratio_mean", ratio_N)
+        if len(ratio_N):
+            meters.largest("rl/ratio_max", float(ratio_N.max()))
 
     def value(self, values_SC: Tensor, old_SC: Tensor, targets_SC: Tensor, turns: int, meters: Meters) -> Tensor:
         """The value head's part in the loss of a minibatch of `turns` turns."""
