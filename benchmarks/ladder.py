@@ -1,7 +1,7 @@
 """Does the ladder pay? Success on unseen tier-3 tasks of the office, three ways of spending the same updates.
 
-    python benchmarks/ladder.py [--out runs/ladder] [--seeds 0 1 2] [--tasks 200] [--beside 2] [--threads 1]
-                                [SETTING ...]
+    python benchmarks/ladder.py [--out runs/ladder] [--seeds 0 1 2] [--ways ladder "tier 3" "outcome only"]
+                                [--tasks 200] [--beside 2] [--threads 1] [SETTING ...]
 
 For each seed the SFT stage of `office-ladder` is run once, and its policy goes on with RL three times:
 
@@ -47,26 +47,28 @@ def _folder(out: Path, way: str, seed: int) -> Path:
     return out / f"{way.replace(' ', '-')}-{seed}"
 
 
-def _all(out: Path, seeds: Sequence[int]) -> list[Path]:
-    """Of each seed the SFT stage, then every way."""
-    return [folder for seed in seeds for folder in (out / f"sft-{seed}", *(_folder(out, way, seed) for way in WAYS))]
+def _all(out: Path, seeds: Sequence[int], ways: Sequence[str]) -> list[Path]:
+    """Of each seed the SFT stage, then these ways."""
+    return [folder for seed in seeds for folder in (out / f"sft-{seed}", *(_folder(out, way, seed) for way in ways))]
 
 
 def main() -> None:
     """Run what is missing, and print the table."""
     arguments = parser(__doc__.splitlines()[0], "runs/ladder")
+    arguments.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     options = arguments.parse_args()
+    ways = options.ways
     options.out.mkdir(parents=True, exist_ok=True)
     common = [f"policy.threads={options.threads}", *options.settings]
     beside([partial(begin, options.out, common, seed) for seed in options.seeds], options.beside)
-    jobs = [partial(go_on, options.out, common, seed, way) for seed in options.seeds for way in WAYS]
+    jobs = [partial(go_on, options.out, common, seed, way) for seed in options.seeds for way in ways]
     beside(jobs, options.beside)
-    made = [(folder, tiers) for tiers in TIERS for folder in _all(options.out, options.seeds)]
+    made = [(folder, tiers) for tiers in TIERS for folder in _all(options.out, options.seeds, ways)]
     beside([partial(success, folder, tiers, options.tasks) for folder, tiers in made], options.beside)
-    print("| seed | tiers | after SFT | " + " | ".join(WAYS) + " | minutes: SFT, " + ", ".join(WAYS) + " |")
-    print("|---" * (len(WAYS) + 4) + "|")
+    print(f"| seed | tiers | after SFT | {' | '.join(ways)} | minutes: SFT, {', '.join(ways)} |")
+    print("|---" * (len(ways) + 4) + "|")
     for seed in options.seeds:
-        folders = _all(options.out, [seed])
+        folders = _all(options.out, [seed], ways)
         minutes = ", ".join(f"{seconds(folder) / 60:.0f}" for folder in folders)
         for tiers in TIERS:
             rates = [percent(success(folder, tiers, options.tasks)) for folder in folders]
