@@ -91,7 +91,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one task may touch (SPEC SAFE-1). None means: everything that the environment offers; () means nothing.
+    """What one task may touch. None means: everything that the environment offers; () means nothing.
 
     Globs: `*` stands for anything within one part of a path, `**` for any number of parts, `?` for one character.
     """
@@ -107,7 +107,7 @@ class Permissions(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[str, ...] | None = None
     """Globs of the tools that may be called, among those that the task shows (`Task.tools`)."""
     forbidden: tuple[str, ...] = ()
-    """Attempts that end the episode (SPEC SAFE-4). A kind, e.g. `write` or `escape`, covers every refusal of
+    """Attempts that end the episode. A kind, e.g. `write` or `escape`, covers every refusal of
     that kind; `kind:glob`, e.g. `recipient:*@press.test`, covers what matches, permitted above or not."""
 
 

@@ -1,4 +1,4 @@
-"""Thinking has a budget of its own, and the action still fits behind it (SPEC ENV-14)."""
+"""Thinking has a budget of its own, and the action still fits behind it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def to_go(groups: Groups, settings: Settings) -> list[list[Estimate]]:
 
 
 def by_turn(estimator: Estimator, groups: Groups, settings: Settings) -> list[list[Estimate]]:
-    """Each turn as an episode of one turn: what comes after it does not count (SPEC ALG-3)."""
+    """Each turn as an episode of one turn: what comes after it does not count."""
     single = [[turn for course in group for turn in _turns(course)] for group in groups]
     found = estimator(single, replace(settings, gamma=0.0, lam=0.0))
     return [_joined(group, estimates) for group, estimates in zip(groups, found, strict=True)]

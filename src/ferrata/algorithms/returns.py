@@ -79,7 +79,7 @@ def standardise(values_N: Tensor, floor: float) -> Tensor:
 
 
 def combine_channels(advantages: Mapping[str, Tensor], weights: Mapping[str, float], floor: float) -> Tensor:
-    """The advantage of several channels of reward, such as process and outcome (SPEC ALG-2).
+    """The advantage of several channels of reward, such as process and outcome.
 
     `A = sum_c w_c A_c / rms(A_c)`: each channel weighs what its weight says, whatever the scale of its rewards. A
     channel without spread says nothing and adds nothing; where only some turns have an advantage, their size counts,

@@ -1,4 +1,4 @@
-"""A policy that has collapsed, seen in what it wrote (SPEC DIAG-2).
+"""A policy that has collapsed, seen in what it wrote.
 
     find_collapse(groups) -> Collapse      of one collection: two numbers for the store, and sentences for a person
     loop_length(ids)                       how much of a text goes round and round

@@ -1,4 +1,4 @@
-"""The audit log (SPEC SAFE-3): one JSON line per action, each bound to the one before it by a hash.
+"""The audit log: one JSON line per action, each bound to the one before it by a hash.
 
     log = AuditLog(folder)      one writer, one file: folder/TIME-PROCESS-RANDOM.jsonl
     log.write(...)              appended, and handed to the operating system at once

@@ -48,7 +48,7 @@ class Environment(Rewinding):
     own_domains: ClassVar[tuple[str, ...]] = ()
     """Mail domains whose addresses are not masked in observations."""
     tool_sets: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Stage of the curriculum -> its tools; `choose` takes one of them (SPEC ENV-10)."""
+    """Stage of the curriculum -> its tools; `choose` takes one of them."""
     needs: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Family -> the tools without which it cannot be done; other families do with any."""
 

@@ -1,4 +1,4 @@
-"""Seeded faults of tools (SPEC ENV-8): practice for a world in which things fail for a while.
+"""Seeded faults of tools: practice for a world in which things fail for a while.
 
     timeout     the call is lost; the next attempt may work
     missing     what is read is not there for one to three turns

@@ -1,4 +1,4 @@
-"""Short and private observations (SPEC ENV-9): cut long text, summarise long results, mask personal data."""
+"""Short and private observations: cut long text, summarise long results, mask personal data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Least privilege (SPEC SAFE-1): what one task may touch, asked before anything is touched.
+"""Least privilege: what one task may touch, asked before anything is touched.
 
     guard = Guard(task.permissions, task.tools)
     guard.check("write", "notes/a.txt")     Refused when the task may not
-    guard.forbids("write:notes/a.txt")      True when the attempt ends the episode (SPEC SAFE-4)
+    guard.forbids("write:notes/a.txt")      True when the attempt ends the episode
 
 Kinds: `tool`, `read`, `write`, `table`, `recipient` are checked here; `escape` (a path out of the workspace), `sql`
 (a statement that does more than read) and `name` (look-alike characters) are refused whatever the task says.

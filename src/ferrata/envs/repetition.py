@@ -1,4 +1,4 @@
-"""Anti-farming rules: the same call again, and the same tool for the third step running (SPEC REW-1)."""
+"""Anti-farming rules: the same call again, and the same tool for the third step running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking the state of an episode, and going back to it (SPEC ENV-11, SAFE-2): the half of Environment that looks back.
+"""Taking the state of an episode, and going back to it: the half of Environment that looks back.
 
 snapshot   the whole state, as a record that nothing changes later
 restore    go to the state of a snapshot, here or in another instance
@@ -91,7 +91,7 @@ class Rewinding(ABC):
         return copy
 
     def rollback(self, turns: int = 1) -> None:
-        """Take back the last `turns` turns with all that they wrote (SPEC SAFE-2); the audit log says so.
+        """Take back the last `turns` turns with all that they wrote; the audit log says so.
 
         Raises UsageError when fewer are kept: `undo_turns` says how many.
         """

@@ -1,4 +1,4 @@
-"""Which families of tasks are drawn, and with which tools: chosen by a recipe, stage by stage (SPEC ENV-10).
+"""Which families of tasks are drawn, and with which tools: chosen by a recipe, stage by stage.
 
 select(...)        the (tier, family) pairs that are left, or one sentence that says why none is
 draw_tasks(...)    different tasks, spread evenly over such pairs

@@ -1,4 +1,4 @@
-"""A snapshot: the whole state of one episode as one record (SPEC ENV-11).
+"""A snapshot: the whole state of one episode as one record.
 
 snapshot = env.snapshot()               cheap: the world is kept as JSON, and nothing can change it later
 env.restore(snapshot)                   here or in another instance: the same future as when it was taken

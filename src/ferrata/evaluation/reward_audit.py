@@ -1,4 +1,4 @@
-"""The reward audit (SPEC REW-6): can anybody earn more by exploiting the reward than by working?
+"""The reward audit: can anybody earn more by exploiting the reward than by working?
 
     audit_rewards(kind, tiers, spec) -> RewardAudit
 

@@ -1,4 +1,4 @@
-"""The replay pool: trajectories that may be trained again for a few rounds (SPEC POOL-1 to POOL-3).
+"""The replay pool: trajectories that may be trained again for a few rounds.
 
     ReplayPool.add(round, entries) -> Admission   what came in, what was kept out, what had to go; it adds up
     ReplayPool.entries                            what may be trained, oldest first
@@ -169,7 +169,7 @@ def action_hash(trajectory: Trajectory) -> str:
 
 
 def deserves_a_round_more(trajectory: Trajectory, sensible_turns: float) -> bool:
-    """True for a trajectory that was cut, but had reached its key subgoals within a sensible length (SPEC POOL-2)."""
+    """True for a trajectory that was cut, but had reached its key subgoals within a sensible length."""
     task = trajectory.task
     wanted = set(task.key_steps or task.subgoals[:-1])
     reached = {event.name for turn in trajectory.turns for event in turn.events if event.kind is EventKind.SUBGOAL}

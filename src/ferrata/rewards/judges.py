@@ -1,4 +1,4 @@
-"""Who says whether a task is done (SPEC REW-4).
+"""Who says whether a task is done.
 
 Judging by rule is what environments do: they end an episode with their own verdict. A `Judge` is asked afterwards, and
 its verdict takes the place of theirs. A judge that fails raises JudgeFault: the episode is then unscored, which is not

@@ -1,4 +1,4 @@
-"""A language model as the judge, behind any OpenAI-compatible endpoint (SPEC REW-4).
+"""A language model as the judge, behind any OpenAI-compatible endpoint.
 
     ModelJudge.judge(task, transcript) -> Verdict
 

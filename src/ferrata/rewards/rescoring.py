@@ -1,4 +1,4 @@
-"""Scoring a stored trajectory again, from its events alone: no model, no environment (SPEC REW-1, EVAL-5)."""
+"""Scoring a stored trajectory again, from its events alone: no model, no environment."""
 
 from __future__ import annotations
 

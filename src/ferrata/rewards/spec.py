@@ -1,8 +1,8 @@
-"""From events to named reward components (SPEC REW-1), by training phase (REW-3).
+"""From events to named reward components, by training phase.
 
     RewardSpec(section)        the weights of a recipe; calling it scores the events of one step
     RewardSpec.at(update)      the weights that hold at an RL update
-    check_dominance(tasks)     the outcome dominates, in every phase (REW-2)
+    check_dominance(tasks)     the outcome dominates, in every phase
 
 A spec is pure: it knows nothing of what was scored before. That a subgoal pays only once is the episode's to say
 (`Environment.reach`), and `rescoring` holds it over a whole stored trajectory.

@@ -1,4 +1,4 @@
-"""A judge is asked about finished episodes in threads of its own, while other episodes still play (SPEC REW-4).
+"""A judge is asked about finished episodes in threads of its own, while other episodes still play.
 
     Judging.ask(key, trajectory, score)    hand a finished episode over
     Judging.settled(wait)                  the episodes that were judged since

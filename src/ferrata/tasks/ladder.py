@@ -1,4 +1,4 @@
-"""The ladder: from easy tasks to hard ones, by measured success (SPEC CUR-1 to CUR-3).
+"""The ladder: from easy tasks to hard ones, by measured success.
 
     Ladder.shares          which tiers the next training tasks come from
     Ladder.turn_cap        how many turns an episode may have now

@@ -1,4 +1,4 @@
-"""Train and evaluation tasks share no fingerprint, and this module is the proof (SPEC EVAL-1).
+"""Train and evaluation tasks share no fingerprint, and this module is the proof.
 
     fingerprints       the content hashes of some tasks
     refuse_overlap     raise when a training task is also an evaluation task

@@ -76,7 +76,7 @@ def check_budgets(session: Session) -> None:
 
 
 def check_gate(session: Session, stage: str) -> None:
-    """Refuse to start RL from a policy too weak to learn from its own successes (SPEC ALG-8)."""
+    """Refuse to start RL from a policy too weak to learn from its own successes."""
     if stage != "rl":
         return
     section, result = session.recipe.rl, session.last_sampled() or session.evaluate_fully("rl", 0)

@@ -1,4 +1,4 @@
-"""The office environment: nine tools over a workspace, a database and a mailbox (SPEC ENV-4, ENV-10)."""
+"""The office environment: nine tools over a workspace, a database and a mailbox."""
 
 from __future__ import annotations
 

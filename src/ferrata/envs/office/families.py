@@ -25,7 +25,7 @@ TOOL_SETS: dict[str, tuple[str, ...]] = {
     "standard": _STANDARD,
     "full": (*_STANDARD, "list_files", "search_files", "read_messages", "calendar"),
 }
-"""Stage of the curriculum -> its tools (SPEC ENV-10)."""
+"""Stage of the curriculum -> its tools."""
 
 _TABLES: dict[int, Mapping[str, tuple[str, Family]]] = {1: tier1.FAMILIES, 2: tier2.FAMILIES, 3: tier3.FAMILIES}
 TIERS: dict[int, tuple[str, ...]] = {tier: tuple(table) for tier, table in _TABLES.items()}

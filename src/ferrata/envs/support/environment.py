@@ -1,4 +1,4 @@
-"""The customer-support environment: eleven tools over a shop and a customer who talks back (SPEC ENV-5)."""
+"""The customer-support environment: eleven tools over a shop and a customer who talks back."""
 
 from __future__ import annotations
 

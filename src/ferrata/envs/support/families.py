@@ -28,7 +28,7 @@ TOOL_SETS: dict[str, tuple[str, ...]] = {
     "standard": _STANDARD,
     "full": (*_STANDARD, "look_up_customer", "escalate"),
 }
-"""Stage of the curriculum -> its tools (SPEC ENV-10)."""
+"""Stage of the curriculum -> its tools."""
 
 
 def vaguely(make: Maker) -> Maker:
