@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from ferrata.errors import RecipeError, UnknownNameError, nearest
-from ferrata.recipe import Recipe, RewardPhase, Section
+from ferrata.recipe import POLICY_NAMES, Recipe, RewardPhase, Section
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -58,7 +58,8 @@ def shipped_recipes() -> list[str]:
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a shipped recipe by name, or a .toml file, and apply overrides in order.
 
-    An override is `key=value` with a dotted key; the value is read as TOML, and as plain text where it is none.
+    An override is `key=value` with a dotted key; the value is read as TOML, and as plain text where it is none. Where
+    `policy.model` is a folder, its path becomes absolute: a run goes on with it wherever it is resumed.
     Raises UnknownNameError for an unknown recipe, RecipeError for anything wrong inside one.
     """
     text = _read(name_or_path)
@@ -71,7 +72,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         _refuse_unknown(key)
     for override in overrides:
         _apply(content, override)
-    return _validated(content)
+    return _rooted(_validated(content))
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -95,6 +96,14 @@ def known_keys(section: type[Section] = Recipe, prefix: str = "") -> dict[str, F
         inner = _section(field)
         keys |= known_keys(inner, f"{prefix}{name}.") if inner else {f"{prefix}{name}": field}
     return keys
+
+
+def _rooted(recipe: Recipe) -> Recipe:
+    """The recipe with an absolute path of its policy, where that is a folder and not a name."""
+    path = Path(recipe.policy.model)
+    if path.is_absolute() or not path.is_dir() or recipe.policy.model in POLICY_NAMES:
+        return recipe
+    return recipe.model_copy(update={"policy": recipe.policy.model_copy(update={"model": str(path.absolute())})})
 
 
 def _section(field: FieldInfo) -> type[Section] | None:

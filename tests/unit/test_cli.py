@@ -183,7 +183,7 @@ def test_train_runs_the_pipeline_and_names_the_report(tmp_path: Path, pipeline) 
     assert result.exit_code == 0, result.output
     assert f"Report: {path / 'report.html'}" in result.stdout
     assert [(recipe.seed, where, resume) for recipe, where, resume in pipeline.calls] == [(3, path, False)]
-    assert " sft: 1 steps\n" in (path / "log.txt").read_text()
+    assert " sft: 1 step\n" in (path / "log.txt").read_text()
 
 
 def test_resume_takes_the_run_or_out_and_keeps_the_recipe(tmp_path: Path, pipeline) -> None:

@@ -184,12 +184,22 @@ def test_no_override_raises_anything_but_a_usage_error(override: str) -> None:
     ("override", "message"),
     [
         ('stages=["sft", "rl", "sft"]', "each stage can be there once"),
-        ("evaluation.tasks_small=500", "tasks_small = 500 is more than tasks = 200"),
+        ("evaluation.tasks_small=500", "evaluation.tasks_small = 500 is more than evaluation.tasks = 200"),
     ],
 )
 def test_values_that_contradict_one_another_are_refused(override: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         load_recipe("office-quickstart", [override])
+
+
+def test_the_policy_of_a_run_is_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "base").mkdir()
+    monkeypatch.chdir(tmp_path)
+    asked = {"mine": str(tmp_path / "mine"), str(tmp_path / "mine"): str(tmp_path / "mine"), "base": "base"}
+    asked["nowhere"] = "nowhere"
+    for model, kept in asked.items():
+        assert load_recipe("office-smoke", [f"policy.model={model}"]).policy.model == kept
 
 
 def test_a_recipe_is_called_after_its_file_as_far_as_a_name_can_be(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,9 +21,9 @@ from ferrata.errors import RunFolderError
 from ferrata.evaluation.results import encode, summarise
 from ferrata.recipe_loading import load_recipe
 from ferrata.records import StopReason, Trajectory
-from ferrata.runs import RunFolder
+from ferrata.runs import Note, RunFolder
 from ferrata.viewer.plots import Look, Series, interval_plot, line_plot, nice_ticks, number, stacked_plot
-from ferrata.viewer.report import render_report, verdict, write_report
+from ferrata.viewer.report import next_rung, render_report, verdict, write_report
 from ferrata.viewer.story import Story, reproduce_command, tell
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -159,6 +160,60 @@ def test_the_ladder_tells_its_whole_story(run: Path, evaluated: Callable[..., li
     assert "From 0 to 1." in ladder
     assert "Promoted" not in rest
     assert "Something else." in rest
+
+
+def test_a_ladder_that_stands_still_says_what_it_waits_for(
+    run: Path, evaluated: Callable[..., list[Trajectory]]
+) -> None:
+    _fill(run, evaluated)
+    with RunFolder.open(run, writing=True) as folder:
+        for update in range(1, 21):
+            folder.store.add_metrics("rl", update, {"ladder/rung": 0.0, "ladder/turn_cap": 30.0})
+    story = _story(run)
+    waits = (
+        "Tier 2 opens when greedy success on tier 1 is over 40% in 2 consecutive small evaluations, one every 10 "
+        "updates; it was 83% (44–97) at update 20."
+    )
+    assert next_rung(story) == waits
+    assert waits in render_report(story)
+    scheduled = load_recipe("office-quickstart", ["ladder.schedule=[9]"])
+    assert next_rung(msgspec.structs.replace(story, recipe=scheduled)) == "", "a schedule waits for nothing"
+    assert next_rung(msgspec.structs.replace(story, metrics={})) == "", "no ladder"
+    climbed = {"ladder/rung": [(20, 1.0)]}
+    assert next_rung(msgspec.structs.replace(story, metrics=climbed)) == "", "all tiers are open"
+    moved = [Note("rl", 20, 0.0, "ladder", "Promoted: and so on.")]
+    assert next_rung(msgspec.structs.replace(story, notes=moved)) == "", "where it stands now, no update has recorded"
+
+
+def test_without_sft_the_story_begins_with_what_rl_started_from(
+    tmp_path: Path, evaluated: Callable[..., list[Trajectory]]
+) -> None:
+    run = tmp_path / "more"
+    RunFolder.create(load_recipe("office-quickstart", ['stages=["rl"]', "rl.updates=20"]), run).close()
+    _add(run, "rl", 0, "full", evaluated(4))
+    _add(run, "rl", 0, "full", evaluated(3, temperature=1.0))
+    _add(run, "rl", 20, "full", evaluated(11))
+    story = _story(run)
+    html = render_report(story)
+    assert "On 12 unseen tasks, greedy success rose from 33% (14–61) before RL to 92% (65–99) after RL." in html
+    assert "Before: before RL" in html
+    assert "after SFT" not in html
+    assert story.comparison is not None
+    assert story.sampled_before_rl is not None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "caption"), [("grpo", "Only mixed groups teach"), ("ppo", "Every group teaches")]
+)
+def test_what_groups_are_worth_depends_on_the_algorithm(
+    tmp_path: Path, evaluated: Callable[..., list[Trajectory]], algorithm: str, caption: str
+) -> None:
+    run = tmp_path / "run"
+    RunFolder.create(load_recipe("office-quickstart", [f"rl.algorithm={algorithm}", "rl.updates=20"]), run).close()
+    _fill(run, evaluated)
+    html = render_report(_story(run))
+    assert caption in html
+    assert ("Only mixed groups teach" in html) + ("Every group teaches" in html) == 1
 
 
 def test_what_never_happened_is_not_plotted(run: Path, evaluated: Callable[..., list[Trajectory]]) -> None:

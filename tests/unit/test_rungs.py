@@ -17,7 +17,7 @@ from ferrata.envs.base import Environment
 from ferrata.errors import RecipeError, UsageError
 from ferrata.recipe import Recipe
 from ferrata.records import Task
-from ferrata.training.rungs import check_rungs, judged_by, unreached
+from ferrata.training.rungs import check_rungs, judged_by
 
 Office = Callable[[Sequence[int], str], Environment]
 TIERS = ["env.tiers=[1,2,3]", "ladder.enabled=true", "rollout.max_turns=100"]
@@ -75,23 +75,6 @@ def test_a_rung_is_judged_with_the_tools_that_it_is_trained_with(office: Office,
     assert own == [task for task in unseen if task.tier < 3], "without a tool set each task keeps its own"
 
 
-@pytest.mark.parametrize(("updates", "opened"), [(20, 2), (21, 0), (10, 1)])
-def test_a_run_that_is_too_short_for_its_ladder_is_told(updates: int, opened: int) -> None:
-    told = unreached(recipe(f"rl.updates={updates}", "evaluation.every=10", "ladder.evaluations=1"))
-    expected = f"with rl.updates = {updates} it opens {opened} of 3 tiers at most."
-    assert [text.endswith(expected) for text in told] == [True] * bool(opened)
-
-
-def test_what_begins_after_the_end_is_told() -> None:
-    phases = 'rewards.phases=[{name="soon", from_update=3}, {name="late", from_update=31}]'
-    told = unreached(recipe("rl.updates=30", "ladder.schedule=[30,31]", phases))
-    assert told == [
-        "The ladder's schedule opens a tier at update 31, but rl.updates = 30.",
-        "Reward phase 'late' begins at update 31, but rl.updates = 30.",
-    ]
-    assert unreached(recipe("rl.updates=31", "ladder.schedule=[30,31]", phases)) == []
-
-
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -113,4 +96,3 @@ def test_without_a_ladder_nothing_is_asked_of_its_rungs() -> None:
         raise AssertionError
 
     check_rungs(plain, [SimpleNamespace(tier=1)], never)
-    assert unreached(plain) == []

@@ -132,7 +132,7 @@ class PlainView:
     def stage(self, name: str, total: int) -> None:
         """A stage of `total` steps begins."""
         self.board.begin_stage(name, total, time.monotonic())
-        self.message(f"{name}: {total} steps")
+        self.message(_begins(name, total))
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print every tenth part of the stage, and its first and last step."""
@@ -144,7 +144,7 @@ class PlainView:
     def evaluation(self, step: int, score: Score) -> None:
         """Print the score."""
         self.board.scores.append(score)
-        self.message(f"{self.board.stage} {step}: {score_line(score)}")
+        self.message(f"{_at(self.board.stage, step)}: {score_line(score)}")
 
     def message(self, text: str) -> None:
         """Print a sentence."""
@@ -168,7 +168,7 @@ class LoggedView:
     def stage(self, name: str, total: int) -> None:
         """Log that a stage begins."""
         self._stage = name
-        self._log(f"{name}: {total} steps")
+        self._log(_begins(name, total))
         with suppress(OSError):
             self._view.stage(name, total)
 
@@ -179,7 +179,7 @@ class LoggedView:
 
     def evaluation(self, step: int, score: Score) -> None:
         """Log the score."""
-        self._log(f"{self._stage} {step}: {score_line(score)}".lstrip())
+        self._log(f"{_at(self._stage, step)}: {score_line(score)}")
         with suppress(OSError):
             self._view.evaluation(step, score)
 
@@ -333,6 +333,15 @@ def progress_line(board: Board, now: float) -> str:
     parts += [f"{label} {value:{form}}" for label, value, form in shown if value is not None]
     parts += [f"{clock(left)} left"] if left is not None and board.step < board.total else []
     return "  ".join(parts)
+
+
+def _begins(stage: str, total: int) -> str:
+    return f"{stage}: {total} step{'s' * (total != 1)}"
+
+
+def _at(stage: str, step: int) -> str:
+    """When something was measured; before the first stage, at the start."""
+    return f"{stage} {step}" if stage else "start"
 
 
 def score_line(score: Score) -> str:

@@ -26,7 +26,7 @@ def _rl(recipe: Recipe) -> list[tuple[str, str]]:
     tasks = section.updates * section.tasks_per_update
     episodes = tasks * section.group_size
     most = episodes * (1 + section.redraws)
-    steps = section.updates * section.epochs * section.minibatches
+    steps = _learning_updates(section) * section.epochs * section.minibatches
     return [
         ("RL", f"{section.updates:,} updates, {steps:,} optimizer steps"),
         (
@@ -37,15 +37,23 @@ def _rl(recipe: Recipe) -> list[tuple[str, str]]:
     ]
 
 
+def _learning_updates(section: RlSection) -> int:
+    """Updates in which the policy learns: while PPO's value head warms up, it does not."""
+    warmup = section.value.warmup if section.algorithm == "ppo" else 0
+    return max(0, section.updates - warmup)
+
+
 def _replaced(section: RlSection, most: int) -> str:
     return f"; with replaced groups at most {most:,}" if section.redraws else ""
 
 
 def _ladder(recipe: Recipe) -> list[tuple[str, str]]:
-    section = recipe.ladder
+    section, fewest = recipe.ladder, recipe.updates_per_rung
+    if len(recipe.env.tiers) == 1:
+        return [("ladder", f"no further tier; turn cap {', '.join(map(str, section.turn_caps))}")]
     if section.schedule:
-        return [("ladder", f"a tier at each of the updates {', '.join(map(str, section.schedule))}")]
-    return [("ladder", f"a tier every {recipe.updates_per_rung:,} updates at the soonest")]
+        return [("ladder", f"a further tier at update {', '.join(map(str, section.schedule))}")]
+    return [("ladder", f"a further tier after {fewest:,} update{'s' * (fewest > 1)} at the soonest")]
 
 
 def _evaluation(recipe: Recipe) -> str:

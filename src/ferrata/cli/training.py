@@ -12,7 +12,7 @@ from ferrata.cli.live import LoggedView, Terminal, make_view
 from ferrata.cli.plan import plan
 from ferrata.errors import FerrataError, Interrupted, RunFolderError, TaskError
 from ferrata.recipe import Recipe
-from ferrata.recipe_loading import dump_recipe, flatten, load_recipe
+from ferrata.recipe_loading import as_toml, dump_recipe, flatten, load_recipe
 from ferrata.rollout.worlds import find_environment
 from ferrata.runs import RunFolder, graceful_interrupts
 from ferrata.runs.folder import default_path, is_run, refuse_occupied
@@ -82,7 +82,7 @@ def _tried(recipe: Recipe, resume: bool) -> list[str]:
     from ferrata.rewards.judges import make_judge
     from ferrata.rollout.worlds import make_env
     from ferrata.training.demonstrations import measure
-    from ferrata.training.rungs import unreached
+    from ferrata.training.remarks import remarks
 
     section = recipe.env
     env = make_env(
@@ -105,7 +105,7 @@ def _tried(recipe: Recipe, resume: bool) -> list[str]:
         measured = measure(recipe, env, policy)
     measured.refuse_misfits()
     fits = [f"Each of {len(measured.played)} demonstrations fits into these budgets."]
-    return [*unreached(recipe), *(measured.sentences or fits)]
+    return [*remarks(recipe), *(measured.sentences or fits)]
 
 
 def _try_policy(recipe: Recipe, policy: Policy, tools: Sequence[ToolCard]) -> None:
@@ -164,8 +164,8 @@ def refuse_changes(recipe: Recipe, recipe_name: str, overrides: Sequence[str], p
     if changed:
         key = changed[0]
         raise RunFolderError(
-            f"{path} was started with {key} = {kept[key]}, not {asked[key]}: a resumed run keeps its recipe, "
-            "so leave that out, or start a new run."
+            f"{path} was started with {key} = {as_toml(kept[key])}, not {as_toml(asked[key])}: a resumed run keeps its "
+            "recipe, so leave that out, or start a new run."
         )
 
 

@@ -29,9 +29,6 @@ REASONS = ("faulty", "unscored", "not_finite", "greedy", "no_sampled_tokens", "n
 """Why a trajectory is not trained, in the order in which it is checked."""
 
 
-WHOLE_BATCH = ("ppo", "reinforce++")
-"""Algorithms that compare with the batch or with a value, not with the group: for them no group is without a say."""
-
 Score = Callable[[Sequence[Trajectory]], list[Scored]]
 """What the learner knows of trajectories before the update."""
 Credited = tuple[Trajectory, Credit]
@@ -73,7 +70,7 @@ def assess(
         usable = [t for t, reason in zip(group.trajectories, reasons, strict=True) if reason is None]
         kind = _kind(usable, section)
         kinds[kind] += 1
-        if kind is GroupSpread.MIXED or section.algorithm in WHOLE_BATCH:
+        if kind is GroupSpread.MIXED or not section.by_group:
             trained.append(usable)
         else:
             dropped["no_spread"] += len(usable)

@@ -29,10 +29,9 @@ from ferrata.files import sync, sync_tree
 from ferrata.models.adapters import has_adapters, plain_weights
 from ferrata.models.chat import Chat, template_chat, token_chat
 from ferrata.models.finite import first_not_finite
+from ferrata.recipe import POLICY_NAMES
 
-BASE, SMOLLM2 = "base", "smollm2-135m"
-NAMES = (BASE, SMOLLM2)
-"""Policies that are known by name."""
+BASE, SMOLLM2 = POLICY_NAMES
 
 _SETTINGS = "ferrata.json"
 
@@ -106,9 +105,9 @@ def _write(policy: Policy, folder: Path) -> None:
 def _policy_folder(path: Path) -> Path:
     """The folder that holds the model: `path` itself, or what a run made below it."""
     if not path.is_dir():
-        raise PolicyError(
-            f"There is no policy '{path}': not a folder, and not a known name. {nearest(str(path), NAMES)}"
-        )
+        below = "" if path.is_absolute() else f" in {Path.cwd()}"
+        known = nearest(str(path), POLICY_NAMES)
+        raise PolicyError(f"There is no policy '{path}': not a folder{below}, and not a known name. {known}")
     if (path / "adapter_config.json").is_file():
         raise PolicyError(f"{path} holds adapters, not a policy: merge them into their base and save that as a folder.")
     if (path / "config.json").is_file():

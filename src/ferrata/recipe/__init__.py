@@ -25,6 +25,7 @@ Nothing here imports torch, so that the command line answers at once.
 from ferrata.recipe.base import Section, Share
 from ferrata.recipe.learning import ChannelSection, LadderSection, PoolSection, RlSection, SftSection, ValueSection
 from ferrata.recipe.playing import (
+    POLICY_NAMES,
     EnvSection,
     FaultSection,
     JudgeSection,
@@ -36,6 +37,7 @@ from ferrata.recipe.playing import (
 from ferrata.recipe.whole import EvaluationSection, Recipe, RunSection
 
 __all__ = [
+    "POLICY_NAMES",
     "ChannelSection",
     "EnvSection",
     "EvaluationSection",

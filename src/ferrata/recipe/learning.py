@@ -132,7 +132,7 @@ class RlSection(Section):
     instructions: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Share of demonstrations among the examples of an update, against forgetting; they are those of `sft`, with their
     imperfections."""
-    staleness: Literal[0, 1] = 0
+    staleness: Annotated[int, Field(ge=0, le=1)] = 0
     """How many updates the weights that play may be older than those that learn: with 1 the next round is played
     while the learner works. What comes of older weights is trained with truncated importance weights."""
     redraws: Annotated[int, Field(ge=0, le=16)] = 0
@@ -150,6 +150,11 @@ class RlSection(Section):
     those that a ladder has not opened yet."""
     min_valid: Share = 0.5
     """Entry gate: smallest share of valid actions."""
+
+    @property
+    def by_group(self) -> bool:
+        """True when the algorithm compares episodes within their group, so that a group without spread says nothing."""
+        return self.algorithm not in ("reinforce++", "ppo")
 
     @model_validator(mode="after")
     def _divergence_acts(self) -> Self:
@@ -191,7 +196,7 @@ class LadderSection(Section):
 
     enabled: bool = False
     """Without it, tasks are drawn from all tiers from the start."""
-    gate: Share = 0.40
+    gate: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.40
     """Success on the newest tier over which the next one is added."""
     evaluations: Positive = 2
     """How many consecutive evaluations must say so, up as well as down."""

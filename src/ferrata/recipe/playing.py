@@ -9,6 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ferrata.recipe.base import Bonus, Cost, Label, Positive, Section, Share
 
+POLICY_NAMES = ("base", "smollm2-135m")
+"""Policies that are known by name; any other is a folder."""
+
 
 def _for_every_tool(rates: Any) -> Any:
     """One number stands for every tool."""

@@ -30,7 +30,10 @@ class EvaluationSection(Section):
     def _small_is_smaller(self) -> Self:
         """The tasks of the small evaluation are the first of the full one."""
         if self.tasks_small > self.tasks:
-            raise ValueError(f"tasks_small = {self.tasks_small} is more than tasks = {self.tasks}.")
+            raise ValueError(
+                f"evaluation.tasks_small = {self.tasks_small} is more than evaluation.tasks = {self.tasks}, of which "
+                "it takes the first: lower it, or raise the other."
+            )
         return self
 
 

@@ -52,6 +52,11 @@ class _State(msgspec.Struct):
     moves: list[Move] = []
 
 
+def _running(evaluations: int) -> str:
+    """'the last evaluation', or '2 evaluations running'."""
+    return "the last evaluation" if evaluations == 1 else f"{evaluations} evaluations running"
+
+
 class Ladder:
     """Where a run stands on its way from tier to tier.
 
@@ -158,7 +163,7 @@ class Ladder:
             return []
         if self._sunk(success, self._tiers[: state.rung + 1]):
             return []
-        why = f"success on tier {newest} was over {section.gate:.0%} in {state.over} evaluations running"
+        why = f"success on tier {newest} was over {section.gate:.0%} in {_running(state.over)}"
         for tier in self._tiers[: state.rung + 1]:
             if tier in success:
                 state.best[str(tier)] = max(success[tier], state.best.get(str(tier), 0.0))

@@ -28,6 +28,7 @@ from ferrata.recipe import Recipe
 from ferrata.records import Task
 from ferrata.rollout.containment import contained
 from ferrata.seeds import derive, stream
+from ferrata.training.rungs import climbs
 
 SAMPLE = 60
 """Demonstrations that are measured before a run."""
@@ -71,7 +72,7 @@ class Measured:
         self.played = played
         self.context = policy.context
         """Tokens that the model was made to read."""
-        self._rollout = recipe.rollout
+        self._rollout, self._ladder, self._climbs = recipe.rollout, recipe.ladder, climbs(recipe)
         self.limits = {
             "max_tokens": min(recipe.rollout.max_tokens, self.context),
             "max_turns": recipe.rollout.max_turns,
@@ -88,7 +89,7 @@ class Measured:
     def sentences(self) -> list[str]:
         """For a person: each budget that is too small, how many do not fit, and what would hold them."""
         found = [self._sentence(key, limit) for key, limit in self.limits.items()]
-        return [sentence for sentence in (*found, self._cut_observations()) if sentence]
+        return [sentence for sentence in (*found, self._capped(), self._cut_observations()) if sentence]
 
     def refuse_misfits(self) -> None:
         """Raise UsageError when more do not fit than `rollout.max_misfit_share` allows."""
@@ -112,6 +113,19 @@ class Measured:
         return (
             f"{len(over)} of {len(wanted)} demonstrations ({_tiers(over)}) do not fit into {name}: "
             f"{_held(wanted, 0.95)} would hold 95 % of them, {max(wanted)} all.{note}"
+        )
+
+    def _capped(self) -> str:
+        """Whether the ladder lets training episodes become as long; the lower caps before its last one are meant so."""
+        last = self._ladder.turn_caps[-1]
+        over = [shown for shown in self.played if shown.needs["max_turns"] > last]
+        if not (self._climbs and over):
+            return ""
+        wanted = [shown.needs["max_turns"] for shown in self.played]
+        return (
+            f"{len(over)} of {len(wanted)} demonstrations ({_tiers(over)}) are longer than the last of "
+            f"ladder.turn_caps, {last}, and no training episode can be: {_held(wanted, 0.95)} would hold 95 % of "
+            f"them, {max(wanted)} all."
         )
 
     def _cut_observations(self) -> str:

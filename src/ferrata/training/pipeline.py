@@ -13,7 +13,8 @@ from ferrata.runs.interrupt import Interrupts
 from ferrata.runs.view import RunView
 from ferrata.training import rl, supervised
 from ferrata.training.demonstrations import measure
-from ferrata.training.rungs import check_rungs, unreached
+from ferrata.training.remarks import remarks
+from ferrata.training.rungs import check_rungs
 from ferrata.training.saving import POLICY, go_back
 from ferrata.training.session import Session
 
@@ -34,7 +35,7 @@ def run(recipe: Recipe, folder: RunFolder, view: RunView, interrupts: Interrupts
         check_rungs(recipe, session.unseen, session.pattern)
         position = go_back(session) if resume else None
         if position is None:
-            for sentence in unreached(recipe):
+            for sentence in remarks(recipe):
                 view.message(sentence)
             check_budgets(session)
         remaining = recipe.stages[recipe.stages.index(position.stage) :] if position else recipe.stages

@@ -4,7 +4,6 @@
     rungs           number, tiers and tool set of each
     judged_by       the unseen tasks by which a rung is judged
     check_rungs     refuses a ladder on which some tier would have no tasks
-    unreached       what of a recipe would never come, in sentences
 
 `climbing` is the ladder of a run under way.
 """
@@ -77,36 +76,6 @@ def check_rungs(recipe: Recipe, unseen: Sequence[Task], pattern: Pattern) -> Non
                 "evaluation.tasks."
             )
         _refuse_starved(recipe, rung, tiers)
-
-
-def unreached(recipe: Recipe) -> list[str]:
-    """For a person: tiers and reward phases that this recipe ends before."""
-    updates = recipe.rl.updates
-    if "rl" not in recipe.stages or not updates:
-        return []
-    late = [phase for phase in recipe.rewards.phases if phase.from_update > updates]
-    never = [
-        f"Reward phase '{one.name}' begins at update {one.from_update}, but rl.updates = {updates}." for one in late
-    ]
-    return [*_unopened(recipe), *never]
-
-
-def _unopened(recipe: Recipe) -> list[str]:
-    """What is to be said where the last tier could not open before the end."""
-    section, tiers, updates = recipe.ladder, len(recipe.env.tiers), recipe.rl.updates
-    if not climbs(recipe):
-        return []
-    if section.schedule:
-        never = [due for due in section.schedule if due > updates]
-        return [f"The ladder's schedule opens a tier at update {due}, but rl.updates = {updates}." for due in never]
-    # The last update is evaluated for the report, not for the ladder.
-    reached = (updates - 1) // recipe.updates_per_rung
-    if reached >= tiers - 1:
-        return []
-    return [
-        f"The ladder opens a tier every {recipe.updates_per_rung} updates at the soonest (evaluation.every x "
-        f"ladder.evaluations), so with rl.updates = {updates} it opens {reached + 1} of {tiers} tiers at most."
-    ]
 
 
 def _refuse_starved(recipe: Recipe, rung: int, tiers: Sequence[int]) -> None:

@@ -85,8 +85,8 @@ class FamilyRow(msgspec.Struct, frozen=True):
     total: bool
     """The row sums up other rows."""
     n: int
-    sft: Rate | None
-    rl: Rate | None
+    before: Rate | None
+    after: Rate | None
     sampled: Rate | None
     svg: Markup
 
@@ -104,7 +104,7 @@ def success_figure(story: Story) -> Figure | None:
     look = Look("Success on unseen tasks", description, 1000, 340, percent=True, y_range=(0.0, 1.0), markers=True)
     return Figure(
         title="Greedy success by update",
-        caption="Update 0 is the end of SFT. The band is the 95% Wilson interval over all tasks.",
+        caption=f"Update 0 is the policy {story.start}. The band is the 95% Wilson interval over all tasks.",
         svg=line_plot(series, look),
         narrow=line_plot(series, look._replace(width=400, height=280)),
         legend=[(one.name, one.css) for one in series] if len(series) > 1 else [],
@@ -115,7 +115,7 @@ def success_figure(story: Story) -> Figure | None:
 
 def family_rows(story: Story) -> list[FamilyRow]:
     """One row for each family; with several tiers also a row for each tier and one for all."""
-    results = (story.after_sft, story.after_rl, story.sampled_rl or story.sampled_sft)
+    results = (story.before_rl, story.after_rl, story.sampled_rl or story.sampled_before_rl)
     keys = sorted({(one.tier, one.family) for result in results if result for one in result.by_family})
     rows = [_family_row(family, tier, [_of_family(one, tier, family) for one in results]) for tier, family in keys]
     tiers = sorted({tier for tier, _ in keys})
@@ -167,11 +167,13 @@ def health_figures(story: Story) -> list[Figure]:
     curves = story.metrics | story.sft_metrics
     drawn = [_small(name, title, caption, curves.get(name, [])) for name, (title, caption) in (_HEALTH | _SFT).items()]
     groups = {label: story.metrics[name] for name, label in _GROUP_NAMES.items() if name in story.metrics}
-    stack = _stack("Groups with and without spread", _GROUPS_CAPTION, groups, ["s1", "s3", "s2"], narrow=True)
+    caption = _GROUPS_CAPTION if story.recipe.rl.by_group else _GROUPS_ASIDE
+    stack = _stack("Groups with and without spread", caption, groups, ["s1", "s3", "s2"], narrow=True)
     return [figure for figure in [*drawn[:3], stack, *drawn[3:]] if figure]
 
 
 _GROUPS_CAPTION = "Only mixed groups teach: where all succeed or all fail alike there is nothing to compare."
+_GROUPS_ASIDE = "Every group teaches: episodes are compared with values or with the batch, not with their group."
 
 
 def stop_figure(story: Story) -> Figure | None:
@@ -258,13 +260,12 @@ def _of_family(result: EvaluationResult | None, tier: int, family: str) -> Rate 
 
 
 def _family_row(family: str, tier: int | None, rates: Sequence[Rate | None], total: bool = False) -> FamilyRow:
-    sft, rl, sampled = rates
-    marks = [(rate.share, rate.low, rate.high, css) for rate, css in ((sft, "s6"), (rl, "s1")) if rate and rate.n]
-    look = Look(
-        f"Success on {family}, tier {tier or 'any'}", f"After SFT {percent(sft)}, after RL {percent(rl)}", 170, 34
-    )
-    n = max((rate.n for rate in (rl, sft, sampled) if rate), default=0)
-    return FamilyRow(family, tier, total, n, sft, rl, sampled, interval_plot(marks, look))
+    before, after, sampled = rates
+    marks = [(rate.share, rate.low, rate.high, css) for rate, css in ((before, "s6"), (after, "s1")) if rate and rate.n]
+    words = f"Before RL {percent(before)}, after RL {percent(after)}"
+    look = Look(f"Success on {family}, tier {tier or 'any'}", words, 170, 34)
+    n = max((rate.n for rate in (after, before, sampled) if rate), default=0)
+    return FamilyRow(family, tier, total, n, before, after, sampled, interval_plot(marks, look))
 
 
 def _small(name: str, title: str, caption: str, curve: Curve, as_percent: bool = False) -> Figure | None:

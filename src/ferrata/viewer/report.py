@@ -74,6 +74,7 @@ def _page(story: Story) -> dict[str, Any]:
         "rewards": figures.reward_figures(story),
         "behaviour": figures.behaviour_figures(story),
         "ladder": figures.ladder_figures(story),
+        "next_rung": next_rung(story),
         "moves": [note for note in story.notes if note.kind == "ladder"],
         "notes": [note for note in story.notes if note.kind != "ladder"],
         "stops": figures.stop_figure(story),
@@ -85,27 +86,48 @@ def _page(story: Story) -> dict[str, Any]:
 
 def verdict(story: Story) -> str:
     """The report in a few sentences, no stronger than the figures allow."""
-    before, after = story.after_sft, story.after_rl
+    before, after = story.before_rl, story.after_rl
     if before is None and after is None:
         return "Nothing was evaluated on unseen tasks yet."
     if before is None or after is None:
-        only, stage = (after, "RL") if after else (before, "SFT")
+        only, when = (after, "after RL") if after else (before, story.start)
         assert only is not None
         solved = figures.percent(only.success)
         how = "greedily among well-formed actions" if only.constrained else "greedily"
-        return f"After {stage} the policy solves {solved} of {only.scored} unseen tasks, decoding {how}."
+        return f"{when[0].upper()}{when[1:]} the policy solves {solved} of {only.scored} unseen tasks, decoding {how}."
     if before.scored != after.scored:
         return (
-            f"Greedy success was {figures.percent(before.success)} on {before.scored} unseen tasks after SFT, and "
+            f"Greedy success was {figures.percent(before.success)} on {before.scored} unseen tasks {story.start}, and "
             f"{figures.percent(after.success)} on {after.scored} of them when last measured during RL. The two are "
             "not compared: their tasks differ."
         )
     moved = _moved(before, after)
     among = " among well-formed actions" if after.constrained else ""
     return (
-        f"On {after.scored} unseen tasks, greedy success{among} {moved} {figures.percent(before.success)} after SFT "
-        f"to {figures.percent(after.success)} after RL. {_paired(story)}"
+        f"On {after.scored} unseen tasks, greedy success{among} {moved} {figures.percent(before.success)} "
+        f"{story.start} to {figures.percent(after.success)} after RL. {_paired(story)}"
     ).strip()
+
+
+def next_rung(story: Story) -> str:
+    """What a ladder waits for that has not opened every tier: the rule, and the last figure it goes by."""
+    section, tiers = story.recipe.ladder, sorted(story.recipe.env.tiers)
+    standing = story.metrics.get("ladder/rung", [])
+    if not standing or section.schedule:
+        return ""
+    update, rung = standing[-1]
+    moved = any(note.kind == "ladder" and note.step >= update for note in story.notes)
+    if moved or int(rung) + 1 >= len(tiers):
+        return ""
+    newest, opens = tiers[int(rung)], tiers[int(rung) + 1]
+    judged = [one for one in story.curve if one.update > 0 and newest in one.result.by_tier]
+    last = (
+        f"; it was {figures.percent(judged[-1].result.by_tier[newest])} at update {judged[-1].update}" if judged else ""
+    )
+    return (
+        f"Tier {opens} opens when greedy success on tier {newest} is over {section.gate:.0%} in {section.evaluations} "
+        f"consecutive small evaluations, one every {story.recipe.evaluation.every} updates{last}."
+    )
 
 
 def signed(value: float | None) -> str:
@@ -118,15 +140,15 @@ def tiles(story: Story) -> list[tuple[str, str, str]]:
     latest = story.latest
     if latest is None:
         return []
-    before = story.after_sft if story.after_rl else None
-    start = f"{figures.share(before.success)} after SFT" if before else ""
+    before = story.before_rl if story.after_rl else None
+    start = f"{figures.share(before.success)} {story.start}" if before else ""
     found = [("Greedy success", figures.share(latest.success), start)]
-    sampled = story.sampled_rl or (None if story.after_rl else story.sampled_sft)
+    sampled = story.sampled_rl or (None if story.after_rl else story.sampled_before_rl)
     if sampled:
         found.append(("Sampled success", figures.share(sampled.success), f"at temperature {sampled.temperature:g}"))
     for tier, rate in latest.by_tier.items():
         found.append((f"Tier {tier}", figures.share(rate), f"{rate.count} of {rate.n} tasks"))
-    invalid = f"{before.invalid.share:.1%} after SFT" if before else "of all turns"
+    invalid = f"{before.invalid.share:.1%} {story.start}" if before else "of all turns"
     found.append(("Invalid actions", f"{latest.invalid.share:.1%}", invalid))
     found.append(("Turns", f"{latest.turns:.1f}", f"{latest.tokens:.0f} tokens"))
     found.append(("Time", figures.duration(story.seconds), f"seed {story.recipe.seed}"))

@@ -33,7 +33,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
     stage: str
     update: int
-    """RL update; 0 is the end of SFT."""
+    """RL update; 0 is what RL started from."""
     result: EvaluationResult
 
 
@@ -56,12 +56,13 @@ class Story(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     curve: list[Measurement]
     """Greedy evaluations on unseen tasks by update, the largest one of each update."""
-    after_sft: EvaluationResult | None
+    before_rl: EvaluationResult | None
+    """Greedy, after SFT; without SFT in this run, of the policy that RL started from."""
     after_rl: EvaluationResult | None
-    sampled_sft: EvaluationResult | None
+    sampled_before_rl: EvaluationResult | None
     sampled_rl: EvaluationResult | None
     comparison: PairedComparison | None
-    """After SFT against after RL, task by task; None unless both were evaluated on the same task set."""
+    """Before RL against after RL, task by task; None unless both were evaluated on the same task set."""
     metrics: dict[str, Curve]
     """Every metric of the RL stage."""
     sft_metrics: dict[str, Curve]
@@ -76,16 +77,22 @@ class Story(msgspec.Struct, frozen=True):
 
     @property
     def latest(self) -> EvaluationResult | None:
-        """The last word on unseen tasks: after RL, or after SFT where RL has none yet."""
-        return self.after_rl or self.after_sft
+        """The last word on unseen tasks: after RL, or before it where RL has none yet."""
+        return self.after_rl or self.before_rl
+
+    @property
+    def start(self) -> str:
+        """What to call the point that RL starts from."""
+        return "after SFT" if "sft" in self.recipe.stages else "before RL"
 
 
 def tell(run: RunFolder) -> Story:
     """Read everything that the report needs."""
     store = run.store
     measured = [_measurement(row.stage, row.step, row.content) for row in store.evaluations()]
-    before, after = _last(measured, "sft", "greedy"), _last(measured, "rl", "greedy")
-    cards = Cards(store)
+    before, after = _last(measured, False, "greedy"), _last(measured, True, "greedy")
+    start = "after SFT" if "sft" in run.recipe.stages else "before RL"
+    cards = Cards(store, start)
     metrics = _curves(store, "rl")
     story = Story(
         recipe=run.recipe,
@@ -93,10 +100,10 @@ def tell(run: RunFolder) -> Story:
         command=reproduce_command(run.recipe, run.path),
         versions=_versions(run.path),
         curve=_greedy_curve(measured),
-        after_sft=before,
+        before_rl=before,
         after_rl=after,
-        sampled_sft=_last(measured, "sft", "sampled"),
-        sampled_rl=_last(measured, "rl", "sampled"),
+        sampled_before_rl=_last(measured, False, "sampled"),
+        sampled_rl=_last(measured, True, "sampled"),
         comparison=_compare(before, after),
         metrics=metrics,
         sft_metrics=_curves(store, "sft"),
@@ -113,15 +120,16 @@ def tell(run: RunFolder) -> Story:
 class Cards:
     """Chooses the trajectories to show from the stored greedy evaluations, always the same ones."""
 
-    def __init__(self, store: RunStore) -> None:
-        self._sft, self._rl = _evaluated(store, "sft"), _evaluated(store, "rl")
+    def __init__(self, store: RunStore, start: str) -> None:
+        self._start = start
+        self._before, self._after = _evaluated(store, False), _evaluated(store, True)
 
     def typical(self, success: bool) -> Card | None:
         """The latest policy's success (or failure) nearest to the median number of turns.
 
         Among failures only those with the commonest stop reason count: a typical failure fails as most do.
         """
-        latest = self._rl or self._sft
+        latest = self._after or self._before
         chosen = {key: one for key, one in latest.items() if one.success is success}
         if not chosen:
             return None
@@ -132,17 +140,17 @@ class Cards:
         return Card("A typical success" if success else "A typical failure", identity, alike[identity])
 
     def before_after(self) -> tuple[Card, Card] | None:
-        """The task that failed after SFT and succeeds after RL where the return rose most."""
-        after = {one.task.fingerprint: (key, one) for key, one in self._rl.items() if one.success}
+        """The task that failed before RL and succeeds after it where the return rose most."""
+        after = {one.task.fingerprint: (key, one) for key, one in self._after.items() if one.success}
         pairs = [
             ((key, one), after[one.task.fingerprint])
-            for key, one in self._sft.items()
+            for key, one in self._before.items()
             if one.success is False and one.task.fingerprint in after
         ]
         if not pairs:
             return None
         first, second = max(pairs, key=lambda pair: (_gain(pair[0][1], pair[1][1]), -pair[0][0]))
-        return Card("Before: after SFT", *first), Card("After: after RL", *second)
+        return Card(f"Before: {self._start}", *first), Card("After: after RL", *second)
 
 
 def reproduce_command(recipe: Recipe, path: Path) -> str:
@@ -160,14 +168,10 @@ def _measurement(stage: str, step: int, content: dict[str, Any]) -> Measurement:
     return Measurement(stage, step if stage == "rl" else 0, decode(content))
 
 
-def _last(measured: Sequence[Measurement], stage: str, decoding: str) -> EvaluationResult | None:
-    """The last evaluation of a stage; of several at the same update, the one on the most tasks."""
-    chosen = [(one.update, one.result.n, one.result) for one in measured if _is(one, stage, decoding)]
-    return max(chosen, key=lambda row: row[:2])[2] if chosen else None
-
-
-def _is(one: Measurement, stage: str, decoding: str) -> bool:
-    return one.stage == stage and one.result.decoding == decoding
+def _last(measured: Sequence[Measurement], after: bool, decoding: str) -> EvaluationResult | None:
+    """The last evaluation before or after RL; of several at the same update, the one on the most tasks."""
+    chosen = [one for one in measured if (one.update > 0) is after and one.result.decoding == decoding]
+    return max(chosen, key=lambda one: (one.update, one.result.n)).result if chosen else None
 
 
 def _greedy_curve(measured: Iterable[Measurement]) -> list[Measurement]:
@@ -189,9 +193,9 @@ def _curves(store: RunStore, stage: str) -> dict[str, Curve]:
     return {name: store.metrics(name, stage) for name in store.metric_names(stage)}
 
 
-def _evaluated(store: RunStore, stage: str) -> dict[int, Trajectory]:
-    """The greedy evaluation episodes of the stage's last evaluated step, by id."""
-    rows = store.list_trajectories(stage=stage, split="eval")
+def _evaluated(store: RunStore, after: bool) -> dict[int, Trajectory]:
+    """The greedy evaluation episodes of the last step that was evaluated before or after RL, by id."""
+    rows = [row for row in store.list_trajectories(split="eval") if (row.stage == "rl" and row.step > 0) is after]
     last = max((row.step for row in rows), default=0)
     stored = {row.id: store.trajectory(row.id) for row in rows if row.step == last}
     return {key: one for key, one in stored.items() if one.temperature == 0.0}
@@ -213,14 +217,14 @@ def _missing(story: Story) -> Iterable[str]:
     planned = story.recipe.rl.updates if "rl" in story.recipe.stages else 0
     if done < planned:
         yield f"The run is not finished: {done} of {planned} RL updates are done. All figures are of the run so far."
-    if story.after_sft is None and "sft" in story.recipe.stages:
-        yield "The policy was not evaluated after SFT, so there is no starting point to compare with."
+    if story.before_rl is None:
+        yield f"The policy was not evaluated {story.start}, so there is no starting point to compare with."
     if story.after_rl is None and planned:
         yield "The policy was not evaluated after RL yet, so whether RL helped is not known."
     elif story.sampled_rl is None and planned:
         yield "Sampled success after RL was not measured; only greedy success is shown."
-    if story.after_sft and story.after_rl and story.comparison is None:
-        yield "The evaluations after SFT and after RL used different task sets and are not compared task by task."
+    if story.before_rl and story.after_rl and story.comparison is None:
+        yield f"The evaluations {story.start} and after RL used different task sets and are not compared task by task."
     if story.latest is None:
         yield "Nothing was evaluated on unseen tasks, so this report says nothing about how good the policy is."
     if story.latest and story.latest.unscored:
@@ -234,4 +238,4 @@ def _missing_cards(story: Story) -> Iterable[str]:
     if story.failure is None and story.success is not None:
         yield "No failed evaluation episode is stored to show."
     if story.before_after is None and story.after_rl is not None:
-        yield "No stored task failed after SFT and succeeds after RL, so there is no before and after to show."
+        yield f"No stored task failed {story.start} and succeeds after RL, so there is no before and after to show."
