@@ -223,6 +223,12 @@ def test_what_never_happened_is_not_plotted(run: Path, evaluated: Callable[..., 
     assert ">Safety<" not in html
     assert ">max turns<" in html
     assert ">forbidden<" not in html
+    optional = ("Value error", "Replaced groups", "Replay pool", "Older data", "Importance weight")
+    assert [title for title in optional if title in html] == []
+    with RunFolder.open(run, writing=True) as folder:
+        folder.store.add_metrics("rl", 20, {"pool/size": 12.0, "rl/stale_share": 0.25, "groups/replaced": 0.0})
+    html = write_report(run).read_text()
+    assert [title for title in optional if title in html] == ["Replay pool", "Older data"]
 
 
 def test_before_and_after_is_a_task_that_was_gained(run: Path, make_trajectory: MakeTrajectory) -> None:

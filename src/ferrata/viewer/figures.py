@@ -55,6 +55,14 @@ _HEALTH = {
     "rl/logprob_gap": ("Sampler-learner gap", "Mean difference of log-probabilities of the same tokens (nats)."),
     "rl/loss": ("Loss", "The surrogate's value; its level means little, its jumps do."),
 }
+_WHERE_USED = {
+    "rl/value_error": ("Value error", "Mean distance of the value head from its targets, in units of reward."),
+    "groups/replaced": ("Replaced groups", "Played without spread, and replaced by fresh ones."),
+    "pool/size": ("Replay pool", "Trajectories in the pool after the update."),
+    "rl/stale_share": ("Older data", "Share of the trained episodes that older weights sampled."),
+    "rl/importance_weight": ("Importance weight", "Mean truncated weight of their tokens; far below 1, they say little."),
+}
+"""Plotted only where they were ever different from 0."""
 _SFT = {
     "sft/loss": ("SFT loss", "Cross-entropy of the demonstrations' tokens (nats)."),
     "sft/token_accuracy": ("SFT token accuracy", "Share of the demonstrations' tokens that are the likeliest one."),
@@ -164,8 +172,9 @@ def ladder_figures(story: Story) -> list[Figure]:
 
 def health_figures(story: Story) -> list[Figure]:
     """Signs of a policy that is collapsing, drifting, or not learning."""
-    curves = story.metrics | story.sft_metrics
-    drawn = [_small(name, title, caption, curves.get(name, [])) for name, (title, caption) in (_HEALTH | _SFT).items()]
+    curves, used = story.metrics | story.sft_metrics, _seen(story, "")
+    shown = _HEALTH | {name: words for name, words in _WHERE_USED.items() if name in used} | _SFT
+    drawn = [_small(name, title, caption, curves.get(name, [])) for name, (title, caption) in shown.items()]
     groups = {label: story.metrics[name] for name, label in _GROUP_NAMES.items() if name in story.metrics}
     caption = _GROUPS_CAPTION if story.recipe.rl.by_group else _GROUPS_ASIDE
     stack = _stack("Groups with and without spread", caption, groups, ["s1", "s3", "s2"], narrow=True)
