@@ -60,7 +60,7 @@ _WHERE_USED = {
     "groups/replaced": ("Replaced groups", "Played without spread, and replaced by fresh ones."),
     "pool/size": ("Replay pool", "Trajectories in the pool after the update."),
     "rl/stale_share": ("Older data", "Share of the trained episodes that older weights sampled."),
-    "rl/importance_weight": ("Importance weight", "Mean truncated weight of their tokens; far below 1, they say little."),
+    "rl/importance_weight": ("Importance weight", "Mean truncated weight of their tokens. Far below 1: worth little."),
 }
 """Plotted only where they were ever different from 0."""
 _SFT = {
