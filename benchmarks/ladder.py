@@ -3,7 +3,7 @@
     python benchmarks/ladder.py [--out runs/ladder] [--seeds 0 1 2] [--ways ladder "tier 3" "outcome only"]
                                 [--tasks 200] [--beside 2] [--threads 1] [SETTING ...]
 
-For each seed the SFT stage of `office-ladder` is run once, and its policy goes on with RL three times:
+For each seed the SFT stage of `office-ladder` is run once, and its policy goes on with RL once for each of `--ways`:
 
     ladder          as the recipe says: tiers 1, 2 and 3, each when the one before is learnt
     tier 3          tier 3 from the start

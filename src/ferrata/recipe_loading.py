@@ -12,6 +12,7 @@ Whatever a person writes ends in a Recipe or in one sentence: RecipeError or Unk
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -101,7 +102,7 @@ def known_keys(section: type[Section] = Recipe, prefix: str = "") -> dict[str, F
 def _rooted(recipe: Recipe) -> Recipe:
     """The recipe with an absolute path of its policy, where that is a folder and not a name."""
     path = Path(recipe.policy.model)
-    if path.is_absolute() or not path.is_dir() or recipe.policy.model in POLICY_NAMES:
+    if path.is_absolute() or not os.path.isdir(path) or recipe.policy.model in POLICY_NAMES:
         return recipe
     return recipe.model_copy(update={"policy": recipe.policy.model_copy(update={"model": str(path.absolute())})})
 

@@ -196,7 +196,24 @@ def test_resume_takes_the_run_or_out_and_keeps_the_recipe(tmp_path: Path, pipeli
         result = run("train", *changed, "--resume")
         assert result.exit_code == 2
         assert "was started with seed = 3, not" in result.stderr
+    result = run("train", path, 'stages=["rl"]', "--resume")
+    assert 'was started with stages = ["sft", "rl"], not ["rl"]: a resumed run keeps its recipe' in result.stderr
     assert len(pipeline.calls) == 3
+
+
+def test_a_run_is_resumed_from_another_folder(tmp_path: Path, pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = str(tmp_path / "run")
+    assert run("train", "office-smoke", "policy.model=mine", "--out", path).exit_code == 0
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run("train", path, "--resume").exit_code == 0
+    assert run("train", "office-smoke", "policy.model=mine", "--out", path, "--resume").exit_code == 0
+    assert [recipe.policy.model for recipe, _, _ in pipeline.calls] == [str(tmp_path / "mine")] * 3
+    for other in ("ine", "base", str(tmp_path / "elsewhere")):
+        result = run("train", "office-smoke", f"policy.model={other}", "--out", path, "--resume")
+        assert "was started with policy.model" in result.stderr
 
 
 def test_a_run_is_never_overwritten(tmp_path: Path, pipeline) -> None:
@@ -355,6 +372,7 @@ def test_a_log_gets_a_line_every_tenth_part(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as file:
         view = make_view(Console(file=file), "Ferrata")
         assert isinstance(view, PlainView)
+        view.evaluation(0, Score("unseen tasks, greedy", 0.2, 0.1, 0.3, 60))
         view.stage("rl", 40)
         for step in range(1, 41):
             view.progress(step, METRICS)
@@ -363,6 +381,7 @@ def test_a_log_gets_a_line_every_tenth_part(tmp_path: Path) -> None:
         view.close()
         file.seek(0)
         lines = file.read().splitlines()
+    assert lines.pop(0) == "start: unseen tasks, greedy: 20.0 % [10, 30] of 60"
     assert len(lines) == 1 + 11 + 2
     assert lines[1].startswith("rl 1/40  success 70.0 %  reward +3.20  KL 0.0123  entropy 0.320")
     assert lines[-2:] == [

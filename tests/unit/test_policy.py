@@ -141,8 +141,11 @@ def test_a_folder_that_is_no_policy_is_refused_in_one_sentence(
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(PolicyError, match="Did you mean 'smollm2-135m'"):
+    with pytest.raises(PolicyError, match="Did you mean 'smollm2-135m'") as error:
         load_policy("smollm-135m")
+    assert f"There is no policy 'smollm-135m': not a folder in {Path.cwd()}, and not a known name." in str(error.value)
+    with pytest.raises(PolicyError, match=r"There is no policy 'a{300}': not a folder"):
+        load_policy("a" * 300)
 
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,7 @@ def test_the_policy_of_a_run_is_found_from_everywhere(tmp_path: Path, monkeypatc
     (tmp_path / "base").mkdir()
     monkeypatch.chdir(tmp_path)
     asked = {"mine": str(tmp_path / "mine"), str(tmp_path / "mine"): str(tmp_path / "mine"), "base": "base"}
-    asked["nowhere"] = "nowhere"
+    asked |= {"nowhere": "nowhere", "a" * 300: "a" * 300}
     for model, kept in asked.items():
         assert load_recipe("office-smoke", [f"policy.model={model}"]).policy.model == kept
 

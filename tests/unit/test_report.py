@@ -24,7 +24,7 @@ from ferrata.records import StopReason, Trajectory
 from ferrata.runs import Note, RunFolder
 from ferrata.viewer.plots import Look, Series, interval_plot, line_plot, nice_ticks, number, stacked_plot
 from ferrata.viewer.report import next_rung, render_report, verdict, write_report
-from ferrata.viewer.story import Story, reproduce_command, tell
+from ferrata.viewer.story import Story, reproduce_command, start_of, tell
 
 MakeTrajectory = Callable[..., Trajectory]
 VOID = {"meta", "link", "br", "img"}
@@ -171,8 +171,8 @@ def test_a_ladder_that_stands_still_says_what_it_waits_for(
             folder.store.add_metrics("rl", update, {"ladder/rung": 0.0, "ladder/turn_cap": 30.0})
     story = _story(run)
     waits = (
-        "Tier 2 opens when greedy success on tier 1 is over 40% in 2 consecutive small evaluations, one every 10 "
-        "updates; it was 83% (44–97) at update 20."
+        "Tier 2 opens when greedy success on tier 1 is over 40% in 2 small evaluations running and no open tier has "
+        "collapsed; it was 67% (30–90) at update 10."
     )
     assert next_rung(story) == waits
     assert waits in render_report(story)
@@ -183,6 +183,28 @@ def test_a_ladder_that_stands_still_says_what_it_waits_for(
     assert next_rung(msgspec.structs.replace(story, metrics=climbed)) == "", "all tiers are open"
     moved = [Note("rl", 20, 0.0, "ladder", "Promoted: and so on.")]
     assert next_rung(msgspec.structs.replace(story, notes=moved)) == "", "where it stands now, no update has recorded"
+    capped = [Note("rl", 20, 0.0, "ladder", "Turn cap: and so on.")]
+    assert next_rung(msgspec.structs.replace(story, notes=capped)) == waits
+    earlier = [Note("rl", 19, 0.0, "ladder", "Fell back: and so on.")]
+    assert next_rung(msgspec.structs.replace(story, notes=earlier)) == waits
+    ahead = load_recipe("office-quickstart", ["rl.updates=20", "rl.staleness=1"])
+    assert next_rung(msgspec.structs.replace(story, notes=earlier, recipe=ahead)) == "", "it was played before the move"
+    one = load_recipe("office-quickstart", ["rl.updates=20", "ladder.evaluations=1"])
+    assert "over 40% in a small evaluation and" in next_rung(msgspec.structs.replace(story, recipe=one))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "start"),
+    [
+        ([], "after SFT"),
+        (['stages=["sft"]'], "after SFT"),
+        (['stages=["rl"]'], "before RL"),
+        (["sft.updates=0"], "before RL"),
+        (['stages=["rl","sft"]'], "before RL"),
+    ],
+)
+def test_the_point_that_rl_starts_from_is_called_what_it_is(overrides: list[str], start: str) -> None:
+    assert start_of(load_recipe("office-quickstart", overrides)) == start
 
 
 def test_without_sft_the_story_begins_with_what_rl_started_from(
@@ -196,7 +218,9 @@ def test_without_sft_the_story_begins_with_what_rl_started_from(
     story = _story(run)
     html = render_report(story)
     assert "On 12 unseen tasks, greedy success rose from 33% (14–61) before RL to 92% (65–99) after RL." in html
-    assert "Before: before RL" in html
+    assert story.before_after is not None
+    assert [card.title for card in story.before_after] == ["Before RL", "After RL"]
+    assert "Before RL 33% (14–61), after RL 92% (65–99)" in html
     assert "after SFT" not in html
     assert story.comparison is not None
     assert story.sampled_before_rl is not None

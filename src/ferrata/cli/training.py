@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ferrata.cli.live import LoggedView, Terminal, make_view
 from ferrata.cli.plan import plan
 from ferrata.errors import FerrataError, Interrupted, RunFolderError, TaskError
-from ferrata.recipe import Recipe
+from ferrata.recipe import POLICY_NAMES, Recipe
 from ferrata.recipe_loading import as_toml, dump_recipe, flatten, load_recipe
 from ferrata.rollout.worlds import find_environment
 from ferrata.runs import RunFolder, graceful_interrupts
@@ -160,6 +160,8 @@ def refuse_changes(recipe: Recipe, recipe_name: str, overrides: Sequence[str], p
     """A resumed run keeps its recipe: raise RunFolderError when what was asked for differs from it."""
     source = str(path / "recipe.toml") if Path(recipe_name).is_dir() else recipe_name
     kept, asked = flatten(recipe), flatten(load_recipe(source, overrides))
+    if _same_policy(kept["policy.model"], asked["policy.model"]):
+        asked["policy.model"] = kept["policy.model"]
     changed = [key for key in kept if kept[key] != asked[key]]
     if changed:
         key = changed[0]
@@ -167,6 +169,13 @@ def refuse_changes(recipe: Recipe, recipe_name: str, overrides: Sequence[str], p
             f"{path} was started with {key} = {as_toml(kept[key])}, not {as_toml(asked[key])}: a resumed run keeps its "
             "recipe, so leave that out, or start a new run."
         )
+
+
+def _same_policy(kept: str, asked: str) -> bool:
+    """A relative path that was made absolute when the run began, asked for from elsewhere."""
+    parts = Path(asked).parts
+    relative = not Path(asked).is_absolute() and asked not in POLICY_NAMES
+    return relative and Path(kept).is_absolute() and Path(kept).parts[-len(parts) :] == parts
 
 
 def _run(folder: RunFolder, resume: bool) -> None:

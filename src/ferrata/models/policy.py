@@ -104,7 +104,7 @@ def _write(policy: Policy, folder: Path) -> None:
 
 def _policy_folder(path: Path) -> Path:
     """The folder that holds the model: `path` itself, or what a run made below it."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # also where the path is none, such as one too long
         below = "" if path.is_absolute() else f" in {Path.cwd()}"
         known = nearest(str(path), POLICY_NAMES)
         raise PolicyError(f"There is no policy '{path}': not a folder{below}, and not a known name. {known}")

@@ -24,14 +24,15 @@ def _unopened(recipe: Recipe) -> list[str]:
     if section.schedule:
         never = [due for due in section.schedule if due > updates]
         return [f"The ladder's schedule opens a tier at update {due}, but rl.updates = {updates}." for due in never]
-    # The last update is evaluated for the report, not for the ladder.
-    reached = (updates - 1) // recipe.updates_per_rung
+    # The last update is evaluated for the report, not for the ladder; a round ahead is played on the old rung.
+    late, each = 1 + recipe.rl.staleness, recipe.updates_per_rung
+    reached = max(0, updates - late) // each
     if reached >= tiers - 1:
         return []
     return [
-        f"The ladder opens a tier every {recipe.updates_per_rung} updates at the soonest (evaluation.every x "
-        f"ladder.evaluations), so with rl.updates = {updates} it opens {reached + 1} of {tiers} tiers at most: "
-        f"{(tiers - 1) * recipe.updates_per_rung + 1} updates are the fewest that open all."
+        f"A rung of the ladder takes {each} update{'s' * (each > 1)} at least (evaluation.every x ladder.evaluations), "
+        f"so with rl.updates = {updates} it opens {reached + 1} of {tiers} tiers at most: {(tiers - 1) * each + late} "
+        "updates are the fewest in which all are played."
     ]
 
 

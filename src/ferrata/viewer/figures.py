@@ -6,7 +6,8 @@
     behaviour_figures   turns, invalid actions, speed
     stop_figure         why episodes ended
     time_figure         where the time went
-    health_figures      entropy, KL, clipping, groups without spread
+    ladder_figures      rung, turn cap, success of each tier
+    health_figures      entropy, KL, clipping, groups without spread; pool and value head where they are used
 
 A figure whose metric was not recorded is left out, or None.
 """
@@ -59,8 +60,8 @@ _WHERE_USED = {
     "rl/value_error": ("Value error", "Mean distance of the value head from its targets, in units of reward."),
     "groups/replaced": ("Replaced groups", "Played without spread, and replaced by fresh ones."),
     "pool/size": ("Replay pool", "Trajectories in the pool after the update."),
-    "rl/stale_share": ("Older data", "Share of the trained episodes that older weights sampled."),
-    "rl/importance_weight": ("Importance weight", "Mean truncated weight of their tokens. Far below 1: worth little."),
+    "rl/stale_share": ("Older data", "Share of the trained examples that older weights sampled."),
+    "rl/importance_weight": ("Importance weight", "Mean truncated weight of tokens that older weights sampled."),
 }
 """Plotted only where they were ever different from 0."""
 _SFT = {
@@ -125,13 +126,17 @@ def family_rows(story: Story) -> list[FamilyRow]:
     """One row for each family; with several tiers also a row for each tier and one for all."""
     results = (story.before_rl, story.after_rl, story.sampled_rl or story.sampled_before_rl)
     keys = sorted({(one.tier, one.family) for result in results if result for one in result.by_family})
-    rows = [_family_row(family, tier, [_of_family(one, tier, family) for one in results]) for tier, family in keys]
+    rows = [
+        _family_row(story.start, family, tier, [_of_family(one, tier, family) for one in results])
+        for tier, family in keys
+    ]
     tiers = sorted({tier for tier, _ in keys})
     for tier in tiers if len(tiers) > 1 else []:
         rates = [result.by_tier.get(tier) if result else None for result in results]
-        rows.append(_family_row(f"all of tier {tier}", tier, rates, total=True))
+        rows.append(_family_row(story.start, f"all of tier {tier}", tier, rates, total=True))
     if rows:
-        rows.append(_family_row("all", None, [result.success if result else None for result in results], total=True))
+        all_tasks = [result.success if result else None for result in results]
+        rows.append(_family_row(story.start, "all", None, all_tasks, total=True))
     return rows
 
 
@@ -268,10 +273,12 @@ def _of_family(result: EvaluationResult | None, tier: int, family: str) -> Rate 
     return found[0] if found else None
 
 
-def _family_row(family: str, tier: int | None, rates: Sequence[Rate | None], total: bool = False) -> FamilyRow:
+def _family_row(
+    start: str, family: str, tier: int | None, rates: Sequence[Rate | None], total: bool = False
+) -> FamilyRow:
     before, after, sampled = rates
     marks = [(rate.share, rate.low, rate.high, css) for rate, css in ((before, "s6"), (after, "s1")) if rate and rate.n]
-    words = f"Before RL {percent(before)}, after RL {percent(after)}"
+    words = f"{start[0].upper()}{start[1:]} {percent(before)}, after RL {percent(after)}"
     look = Look(f"Success on {family}, tier {tier or 'any'}", words, 170, 34)
     n = max((rate.n for rate in (after, before, sampled) if rate), default=0)
     return FamilyRow(family, tier, total, n, before, after, sampled, interval_plot(marks, look))

@@ -110,23 +110,27 @@ def verdict(story: Story) -> str:
 
 
 def next_rung(story: Story) -> str:
-    """What a ladder waits for that has not opened every tier: the rule, and the last figure it goes by."""
-    section, tiers = story.recipe.ladder, sorted(story.recipe.env.tiers)
+    """What a ladder waits for that has not opened every tier: the rule, and the last figure it went by."""
+    section, rl, tiers = story.recipe.ladder, story.recipe.rl, sorted(story.recipe.env.tiers)
     standing = story.metrics.get("ladder/rung", [])
     if not standing or section.schedule:
         return ""
     update, rung = standing[-1]
-    moved = any(note.kind == "ladder" and note.step >= update for note in story.notes)
+    # A round that was begun before the ladder moved was played on the old rung.
+    moved = any(
+        note.step + rl.staleness >= update and note.text.startswith(("Promoted", "Fell back")) for note in story.notes
+    )
     if moved or int(rung) + 1 >= len(tiers):
         return ""
     newest, opens = tiers[int(rung)], tiers[int(rung) + 1]
-    judged = [one for one in story.curve if one.update > 0 and newest in one.result.by_tier]
+    judged = [one for one in story.curve if 0 < one.update < rl.updates and newest in one.result.by_tier]
     last = (
         f"; it was {figures.percent(judged[-1].result.by_tier[newest])} at update {judged[-1].update}" if judged else ""
     )
+    often = f"{section.evaluations} small evaluations running" if section.evaluations > 1 else "a small evaluation"
     return (
-        f"Tier {opens} opens when greedy success on tier {newest} is over {section.gate:.0%} in {section.evaluations} "
-        f"consecutive small evaluations, one every {story.recipe.evaluation.every} updates{last}."
+        f"Tier {opens} opens when greedy success on tier {newest} is over {section.gate:.0%} in {often} and no "
+        f"open tier has collapsed{last}."
     )
 
 

@@ -83,7 +83,13 @@ class Story(msgspec.Struct, frozen=True):
     @property
     def start(self) -> str:
         """What to call the point that RL starts from."""
-        return "after SFT" if "sft" in self.recipe.stages else "before RL"
+        return start_of(self.recipe)
+
+
+def start_of(recipe: Recipe) -> str:
+    """'after SFT', or 'before RL' where the run had no SFT before it."""
+    first = recipe.stages[0] == "sft" and recipe.sft.updates > 0
+    return "after SFT" if first else "before RL"
 
 
 def tell(run: RunFolder) -> Story:
@@ -91,8 +97,7 @@ def tell(run: RunFolder) -> Story:
     store = run.store
     measured = [_measurement(row.stage, row.step, row.content) for row in store.evaluations()]
     before, after = _last(measured, False, "greedy"), _last(measured, True, "greedy")
-    start = "after SFT" if "sft" in run.recipe.stages else "before RL"
-    cards = Cards(store, start)
+    cards = Cards(store, start_of(run.recipe))
     metrics = _curves(store, "rl")
     story = Story(
         recipe=run.recipe,
@@ -150,7 +155,7 @@ class Cards:
         if not pairs:
             return None
         first, second = max(pairs, key=lambda pair: (_gain(pair[0][1], pair[1][1]), -pair[0][0]))
-        return Card(f"Before: {self._start}", *first), Card("After: after RL", *second)
+        return Card(f"{self._start[0].upper()}{self._start[1:]}", *first), Card("After RL", *second)
 
 
 def reproduce_command(recipe: Recipe, path: Path) -> str:
