@@ -184,6 +184,9 @@ def test_no_override_raises_anything_but_a_usage_error(override: str) -> None:
     ("override", "message"),
     [
         ('stages=["sft", "rl", "sft"]', "each stage can be there once"),
+        ('stages=["rl", "sft"]', "sft comes before rl"),
+        ("ladder.gate=1.0", "ladder.gate.*a number less than 1"),
+        ("rl.staleness=true", "rl.staleness.*a whole number"),
         ("evaluation.tasks_small=500", "evaluation.tasks_small = 500 is more than evaluation.tasks = 200"),
     ],
 )

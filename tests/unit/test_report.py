@@ -200,7 +200,6 @@ def test_a_ladder_that_stands_still_says_what_it_waits_for(
         (['stages=["sft"]'], "after SFT"),
         (['stages=["rl"]'], "before RL"),
         (["sft.updates=0"], "before RL"),
-        (['stages=["rl","sft"]'], "before RL"),
     ],
 )
 def test_the_point_that_rl_starts_from_is_called_what_it_is(overrides: list[str], start: str) -> None:

@@ -107,8 +107,10 @@ class Recipe(Section):
 
     @field_validator("stages")
     @classmethod
-    def _each_stage_once(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """A run knows where it stands by the name of the stage."""
+    def _each_stage_once_and_in_order(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
+        """A run knows where it stands by the name of the stage, and its report what RL started from."""
         if len(set(stages)) < len(stages):
             raise ValueError("each stage can be there once; start a second run with policy.model=RUN for more")
+        if stages == ("rl", "sft"):
+            raise ValueError("sft comes before rl; to imitate after RL, start a second run with policy.model=RUN")
         return stages

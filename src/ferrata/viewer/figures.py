@@ -31,7 +31,7 @@ from ferrata.viewer.plots import (
     share_bar,
     stacked_plot,
 )
-from ferrata.viewer.story import Curve, Story
+from ferrata.viewer.story import Curve, Story, upper_first
 
 _STOP_CLASS = {"completed": "s3", "submitted": "s2", "max_turns": "s7", "max_tokens": "s4", "context_overflow": "s8"}
 """Faults and forbidden operations share the remaining two."""
@@ -278,7 +278,7 @@ def _family_row(
 ) -> FamilyRow:
     before, after, sampled = rates
     marks = [(rate.share, rate.low, rate.high, css) for rate, css in ((before, "s6"), (after, "s1")) if rate and rate.n]
-    words = f"{start[0].upper()}{start[1:]} {percent(before)}, after RL {percent(after)}"
+    words = f"{upper_first(start)} {percent(before)}, after RL {percent(after)}"
     look = Look(f"Success on {family}, tier {tier or 'any'}", words, 170, 34)
     n = max((rate.n for rate in (after, before, sampled) if rate), default=0)
     return FamilyRow(family, tier, total, n, before, after, sampled, interval_plot(marks, look))

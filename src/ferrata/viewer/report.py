@@ -21,7 +21,7 @@ from ferrata.errors import RunFolderError
 from ferrata.evaluation.results import EvaluationResult
 from ferrata.runs import RunFolder
 from ferrata.viewer import figures
-from ferrata.viewer.story import Story, tell
+from ferrata.viewer.story import Story, tell, upper_first
 from ferrata.viewer.text import describe_event, event_tone, split_action, visible
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -94,7 +94,7 @@ def verdict(story: Story) -> str:
         assert only is not None
         solved = figures.percent(only.success)
         how = "greedily among well-formed actions" if only.constrained else "greedily"
-        return f"{when[0].upper()}{when[1:]} the policy solves {solved} of {only.scored} unseen tasks, decoding {how}."
+        return f"{upper_first(when)} the policy solves {solved} of {only.scored} unseen tasks, decoding {how}."
     if before.scored != after.scored:
         return (
             f"Greedy success was {figures.percent(before.success)} on {before.scored} unseen tasks {story.start}, and "

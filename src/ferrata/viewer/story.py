@@ -88,8 +88,12 @@ class Story(msgspec.Struct, frozen=True):
 
 def start_of(recipe: Recipe) -> str:
     """'after SFT', or 'before RL' where the run had no SFT before it."""
-    first = recipe.stages[0] == "sft" and recipe.sft.updates > 0
-    return "after SFT" if first else "before RL"
+    return "after SFT" if "sft" in recipe.stages and recipe.sft.updates > 0 else "before RL"
+
+
+def upper_first(text: str) -> str:
+    """The text as a title or a sentence begins; names in capitals stay as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def tell(run: RunFolder) -> Story:
@@ -155,7 +159,7 @@ class Cards:
         if not pairs:
             return None
         first, second = max(pairs, key=lambda pair: (_gain(pair[0][1], pair[1][1]), -pair[0][0]))
-        return Card(f"{self._start[0].upper()}{self._start[1:]}", *first), Card("After RL", *second)
+        return Card(upper_first(self._start), *first), Card("After RL", *second)
 
 
 def reproduce_command(recipe: Recipe, path: Path) -> str:
