@@ -214,6 +214,11 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, pipeline, monkeypa
     for other in ("ine", "base", str(tmp_path / "elsewhere")):
         result = run("train", "office-smoke", f"policy.model={other}", "--out", path, "--resume")
         assert "was started with policy.model" in result.stderr
+    (tmp_path / "base").mkdir()
+    other = str(tmp_path / "other")
+    assert run("train", "office-smoke", f"policy.model={tmp_path / 'base'}", "--out", other).exit_code == 0
+    result = run("train", "office-smoke", "policy.model=base", "--out", other, "--resume")
+    assert 'not "base"' in result.stderr, "the name means the policy that ships, not a folder that is called so"
 
 
 def test_a_run_is_never_overwritten(tmp_path: Path, pipeline) -> None:

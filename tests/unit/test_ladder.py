@@ -42,6 +42,11 @@ def test_one_good_evaluation_is_not_enough() -> None:
     assert ladder.shares() == {1: 0.5, 2: 0.5}
 
 
+def test_where_one_evaluation_is_enough_it_says_so() -> None:
+    (move,) = Ladder(LadderSection(enabled=True, evaluations=1), (1, 2)).judge(4, {1: 0.41}, 0.0)
+    assert move.why == "Success on tier 1 was over 40% in the last evaluation."
+
+
 def test_exactly_the_gate_does_not_open_it() -> None:
     ladder = Ladder(LadderSection(enabled=True, gate=0.4, evaluations=1), (1, 2))
     assert ladder.judge(1, {1: 0.4}, 0.0) == []
